@@ -55,8 +55,9 @@ COMMANDS = {
     },
     "Model": {
         "complete": Entry("complete.complete", "Continue a prompt from left to right."),
-        "infill": Entry("infill.infill", "Fill a hole in a file."),
+        "infill": Entry("infill.infill", "Fill the holes in a file."),
         "score": Entry("score.score", "Print the exact log-likelihood of files or of parts of one."),
+        "scan": Entry("scan.scan", "Find the lines of files that surprise the model."),
         "embed": Entry("embed.embed", "Compute a vector per file, for search."),
         "import": Entry("exchange.import_model", "Convert a model of another library to permcode's format."),
         "export": Entry("exchange.export_model", "Convert a permcode model to another library's format."),

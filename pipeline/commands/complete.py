@@ -25,7 +25,8 @@ from pipeline.folder.task_folder import task_folder
 from pipeline.folder.user_files import STANDARD_INPUT, TextFile, read_text_file
 
 if TYPE_CHECKING:
-    from pretrain.inference.language_model import Completion, PermutationLM
+    from pretrain.inference.language_model import PermutationLM
+    from pretrain.inference.results import Completion
     from pretrain.inference.sampling import Sampling
 
 DEFAULT_TEMPERATURE = 0.8

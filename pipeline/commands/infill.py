@@ -1,10 +1,13 @@
-"""`permcode infill`: fills a hole in a file."""
+"""`permcode infill`: fills the holes in a file."""
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,24 +20,27 @@ from pipeline.folder.user_files import TextFile, read_text_file
 
 if TYPE_CHECKING:
     from pretrain.inference.any_order import FillingOrder
+    from pretrain.inference.language_model import PermutationLM
+    from pretrain.inference.results import Completion, FilledHoles
+    from pretrain.inference.sampling import Sampling
 
-MARKER = b"<hole>"
 DEFAULT_MAX_TOKENS = 64
 DEFAULT_TEMPERATURE = 0.0
-_PLACE = re.compile(r"(\d{1,18}):(\d{1,18})")
+_MARKER = re.compile(rb"<hole(?::(\d{1,18}))?>")
+_PLACE = re.compile(r"(\d{1,18})(?::(\d{1,18})|-(\d{1,18}))(?::(\d{1,18}))?")
 
 
 @dataclass(frozen=True)
 class InfillRequest:
-    """A hole to fill, at `at` ("12:5") or, if that is None, at the one `<hole>` of the file.
+    """The holes to fill, at `at` ("12:5", "10-12"), or, if that is empty, at every `<hole>` of the file.
 
-    It gets `length` tokens, or as many as the model chooses up to `max_tokens` (None: 64, or half a segment of the
-    model if that is less).
+    A hole gets the tokens that its mark names ("<hole:8>", "12:5:8"), else `length`, else as many as the model chooses
+    up to `max_tokens` (None: 64, or half a segment of the model for all holes together if that is less).
     """
 
     run: Path
     path: Path
-    at: str | None
+    at: list[str]
     length: int | None
     max_tokens: int | None
     options: SamplingOptions
@@ -42,63 +48,164 @@ class InfillRequest:
     order: "FillingOrder"
     at_once: int
     whole: bool
+    as_json: bool = False
+
+
+@dataclass(frozen=True)
+class MarkedText:
+    """A text around its holes: a hole between every two `parts`.
+
+    `lengths` are the tokens of the holes, None where they are not known; `given_order` has the numbers of the holes in
+    the order in which they were marked.
+    """
+
+    parts: list[bytes]
+    lengths: list[int | None]
+    given_order: list[int]
+
+    def filled(self, fillings: Sequence["Completion"]) -> bytes:
+        """Return the whole text."""
+        return b"".join(
+            [self.parts[0], *(one.data + part for one, part in zip(fillings, self.parts[1:], strict=True))]
+        )
 
 
 def write_fillings(request: InfillRequest, output: TextOutput) -> None:
     """Write the fillings, or with `whole` the filled files. Raises UserError before the first byte."""
-    _check(request)
     sampling = request.options.sampling(DEFAULT_TEMPERATURE, request.num)
-    prefix, suffix = _sides(request, read_text_file(request.path))
+    text = marked_text(request, read_text_file(request.path))
+    _check(request, text)
 
     from pretrain.inference.language_model import PermutationLM
 
     model = PermutationLM.from_run(request.run, on_damaged=warn)
-    fillings = model.infill(
-        prefix,
-        suffix,
-        length=request.length,
-        # By default a hole leaves half a segment to the text around it.
-        max_new_tokens=request.max_tokens or min(DEFAULT_MAX_TOKENS, max(1, model.segment_tokens // 2)),
+    found = _fillings(model, request, text, sampling)
+    if request.as_json:
+        for one in found:
+            output.write(f"{json.dumps(_record(one))}\n".encode())
+        return
+    texts = []
+    for number, one in enumerate(found, start=1):
+        name = f"{number} of {len(found)}"
+        if request.whole:
+            texts.append((name, text.filled(one.holes)))
+        elif len(one.holes) == 1:
+            texts.append((name, one.holes[0].data))
+        else:
+            of = f"{name}, " if len(found) > 1 else ""
+            texts += [
+                (f"{of}hole {hole} of {len(one.holes)}", filling.data)
+                for hole, filling in enumerate(one.holes, start=1)
+            ]
+    output.write_all(texts)
+
+
+def _fillings(
+    model: "PermutationLM", request: InfillRequest, text: MarkedText, sampling: "Sampling"
+) -> list["FilledHoles"]:
+    """Return all samples, or the best of a beam."""
+    if request.options.beam is None and (request.as_json or len(text.lengths) > 1):
+        order = text.given_order if request.order == "left_to_right" else request.order
+        return [
+            model.infill_holes(
+                text.parts,
+                length=text.lengths,
+                max_new_tokens=request.max_tokens,
+                sampling=sampling,
+                order=order,
+                at_once=request.at_once,
+                sample=sample,
+            )
+            for sample in range(request.num)
+        ]
+    from pretrain.inference.results import FilledHoles
+
+    # By default a hole leaves half a segment to the text around it.
+    most_tokens = request.max_tokens or min(DEFAULT_MAX_TOKENS, max(1, model.segment_tokens // 2))
+    found = model.infill(
+        *text.parts,
+        length=text.lengths[0],
+        max_new_tokens=most_tokens,
         sampling=sampling,
         beam=request.options.beam,
         num_samples=request.num,
         order=request.order,
         at_once=request.at_once,
     )
-    texts = [prefix + one.data + suffix if request.whole else one.data for one in fillings]
-    output.write_all([(f"{number} of {len(texts)}", text) for number, text in enumerate(texts, start=1)])
+    return [FilledHoles((one,), (0,), one.log_likelihood, 0) for one in found]
 
 
-def _check(request: InfillRequest) -> None:
+def _record(one: "FilledHoles") -> dict[str, Any]:
+    return {
+        "holes": [
+            {"text": hole.text, "num_tokens": hole.num_tokens, "log_likelihood": hole.log_likelihood}
+            for hole in one.holes
+        ],
+        "log_likelihood": one.log_likelihood,
+        "order": [number + 1 for number in one.order],
+        "num_passes": one.num_passes,
+    }
+
+
+def _check(request: InfillRequest, text: MarkedText) -> None:
     if request.length is not None and request.max_tokens is not None:
         raise UserError(
             "--length sets the hole's number of tokens, --max-tokens only limits it: give one of them"
         )
-    if request.length is None and (request.order != "left_to_right" or request.at_once > 1):
+    if request.whole and request.as_json:
+        raise UserError("--whole writes files, --json figures: give one of them")
+    several, is_other = len(text.lengths) > 1, request.order != "left_to_right" or request.at_once > 1
+    if None in text.lengths and not several and is_other:
         raise UserError("--order most_certain and --at-once need a hole of known length: give --length too")
-    if request.options.beam is not None and (request.order != "left_to_right" or request.at_once > 1):
+    if request.options.beam is not None and is_other:
         raise UserError("--beam searches from left to right: leave out --order and --at-once")
+    if request.options.beam is not None and (several or request.as_json):
+        raise UserError("--beam fills one hole and gives no passes: leave it out for several holes or --json")
 
 
-def _sides(request: InfillRequest, file: TextFile) -> tuple[bytes, bytes]:
-    """Return the text before and after the hole."""
-    if request.at is not None:
-        from pretrain.inference.text_ranges import byte_at
-
-        match = _PLACE.fullmatch(request.at)
-        if match is None:
-            raise UserError(f"--at {request.at}: give LINE:COL, such as 12:5; both count from 1")
-        start = byte_at(file.data, int(match[1]), int(match[2]), file.name)
-        return file.data[:start], file.data[start:]
-    num_holes = file.data.count(MARKER)
-    if num_holes != 1:
-        raise UserError(
-            f"{file.name} holds {num_holes} times the text {MARKER.decode()}: mark one hole, or give --at LINE:COL"
-        )
-    prefix, _, suffix = file.data.partition(MARKER)
-    if not prefix and not suffix:
+def marked_text(request: InfillRequest, file: TextFile) -> MarkedText:
+    """Return the text around the holes. Raises UserError for holes that overlap or are not in the file."""
+    if request.at:
+        marked = [_hole_at(one, file) for one in request.at]
+    else:
+        marked = [
+            (one.start(), one.end(), None if one[1] is None else one[1].decode())
+            for one in _MARKER.finditer(file.data)
+        ]
+    if not marked:
+        raise UserError(f"{file.name} holds no mark <hole>: mark the holes, or give --at LINE:COL")
+    given_order = sorted(range(len(marked)), key=lambda number: marked[number][:2])
+    ascending = [marked[number] for number in given_order]
+    for (start, end, _), (next_start, next_end, _) in pairwise(ascending):
+        if next_start < end or (start, end) == (next_start, next_end):
+            raise UserError(
+                f"two holes of {file.name} overlap, at bytes {start} to {end} and from {next_start} on"
+            )
+    bounds = [0, *(bound for start, end, _ in ascending for bound in (start, end)), len(file.data)]
+    parts = [file.data[start:end] for start, end in zip(bounds[::2], bounds[1::2], strict=True)]
+    if not any(parts):
         raise UserError(f"{file.name} has no text around its hole: give a file with text before or after it")
-    return prefix, suffix
+    lengths = [request.length if tokens is None else int(tokens) for _, _, tokens in ascending]
+    return MarkedText(parts, lengths, [given_order.index(number) for number in range(len(marked))])
+
+
+def _hole_at(value: str, file: TextFile) -> tuple[int, int, str | None]:
+    """Return where the hole begins and ends in the file, and its number of tokens."""
+    from pretrain.inference.text_ranges import byte_at, bytes_of_lines
+
+    match = _PLACE.fullmatch(value)
+    if match is None:
+        raise UserError(
+            f"--at {value}: give LINE:COL, such as 12:5, or lines FIRST-LAST to write anew, such as 10-12; both count "
+            "from 1; :N after it is the number of tokens"
+        )
+    if match[3] is None:
+        start = byte_at(file.data, int(match[1]), int(match[2]), file.name)
+        return start, start, match[4]
+    lines = bytes_of_lines(file.data, int(match[1]), int(match[3]), file.name)
+    # The last line end stays, so that what follows begins on a line of its own.
+    end = lines.end - file.data[: lines.end].endswith(b"\n")
+    return lines.start, end - file.data[lines.start : end].endswith(b"\r"), match[4]
 
 
 class Order(StrEnum):
@@ -114,15 +221,18 @@ def infill(
         Path, typer.Argument(metavar="FILE", help='A file; "-" is standard input.', show_default=False)
     ],
     at: Annotated[
-        str | None,
+        list[str] | None,
         typer.Option(
             "--at",
             metavar="LINE:COL",
-            help="The position of the hole; both count from 1, columns in characters.",
+            help="The position of a hole, or lines FIRST-LAST to write anew; :N after it: in N tokens. Repeatable.",
         ),
     ] = None,
     length: Annotated[
-        int | None, typer.Option("--length", metavar="N", min=1, help="Fill in exactly N tokens.")
+        int | None,
+        typer.Option(
+            "--length", metavar="N", min=1, help="Fill in exactly N tokens, where the mark has no number."
+        ),
     ] = None,
     max_tokens: Annotated[
         int | None,
@@ -130,7 +240,7 @@ def infill(
             "--max-tokens",
             metavar="N",
             min=1,
-            help="Fill in at most N tokens; default 64, at most half a segment.",
+            help="Fill in at most N tokens per hole; default 64, at most half a segment in all.",
         ),
     ] = None,
     temperature: Temperature = None,
@@ -143,31 +253,44 @@ def infill(
     ] = 1,
     seed: Seed = 0,
     order: Annotated[
-        Order, typer.Option("--order", help="With --length: the order in which tokens are chosen.")
+        Order,
+        typer.Option("--order", help="As marked and left to right, or the surest hole and token first."),
     ] = Order.left_to_right,
     at_once: Annotated[
         int,
-        typer.Option(
-            "--at-once", metavar="K", min=1, help="With --length: choose up to K tokens in two passes."
-        ),
+        typer.Option("--at-once", metavar="K", min=1, help="With known lengths: propose K tokens at a time."),
     ] = 1,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Write the whole file with the hole filled.")
+        bool, typer.Option("--whole", help="Write the whole file with the holes filled.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON: texts, log-likelihood, order, passes.")
     ] = False,
     task: Task = None,
 ) -> None:
-    """Fill a hole in a file, given the text on both sides of it.
+    """Fill the holes in a file, given the text around them and what is written in the others.
 
-    Without --at, the text <hole> in the file marks the hole. Only the filling is written; FILE does not change. By
-    default the most likely tokens are chosen.
+    Without --at, every text <hole>, or <hole:8> for 8 tokens, marks a hole. Only the fillings are written; FILE does
+    not change. By default the most likely tokens are chosen.
 
     \b
     permcode infill runs/demo src/main.py --at 12:5
+    permcode infill runs/demo src/main.py --at 12:5 --at 3-4 --json
     permcode infill runs/demo marked.py --length 8 --order most_certain --whole > filled.py
     """
     with exit_codes(None, only_shows=True), ends_quietly():
         options = SamplingOptions(temperature, top_k, top_p, beam, seed)
         request = InfillRequest(
-            task_folder(run, task), file, at, length, max_tokens, options, num, order.value, at_once, whole
+            task_folder(run, task),
+            file,
+            at or [],
+            length,
+            max_tokens,
+            options,
+            num,
+            order.value,
+            at_once,
+            whole,
+            as_json,
         )
         write_fillings(request, TextOutput())

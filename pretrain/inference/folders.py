@@ -1,14 +1,21 @@
 """Lookup of a model's files in a folder that a user names: of a run, a stage, a checkpoint or a model."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from cluster.errors import UserError
+from cluster.storage import read_document
+from pretrain.checkpoint.compatibility import IDENTITY_NAME
+from pretrain.checkpoint.listing import step_folders
 from pretrain.checkpoint.reading import load_weights
 from pretrain.checkpoint.verify import find_damage, newest_valid
 from pretrain.files import PretrainFiles
 from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.orders.config import ObjectiveConfig
 from pretrain.weights import ModelDescription, build_model, check_model_folder, model_with
 
 _MODEL_PLACES = (".", "model", "seed-0/model", "pretrained/seed-0/model")
@@ -38,6 +45,17 @@ class ModelFiles:
     def tokenizer(self) -> Path:
         """The model's tokenizer file."""
         return self.folder / "tokenizer.json"
+
+    def objective(self) -> ObjectiveConfig | None:
+        """Return the mixture of orders that the model was pretrained on; None where the folder does not say."""
+        folders = [self.folder]
+        if not self.is_checkpoint:
+            folders = step_folders(self.folder.absolute().parent / PretrainFiles.CHECKPOINTS)
+        for folder in folders:
+            with suppress(UserError, OSError, ValidationError, KeyError, TypeError):
+                stored = read_document(folder / IDENTITY_NAME)["pretrain"]["objective"]
+                return ObjectiveConfig.model_validate(stored)
+        return None
 
     def build(self, description: ModelDescription) -> TwoStreamTransformer:
         """Build the network with its weights. Raises UserError when they cannot be read or are of another network."""

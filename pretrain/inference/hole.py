@@ -24,13 +24,20 @@ from pretrain.inference.completion import read_history
 from pretrain.inference.context import Context
 from pretrain.inference.session import Decoder, DecodingSession, check_positions, check_room
 
+EMPTY = -1
+"""In place of a token: a column that stays empty, of another hole that is not filled yet."""
+
 
 @dataclass(frozen=True)
 class Sides:
-    """The tokens before and after a hole."""
+    """The tokens before and after a hole, EMPTY where there is none.
+
+    `history_tokens` of the prefix are read as the model's memory; None for as few as make the rest fit a segment.
+    """
 
     prefix: NDArray[np.int64]
     suffix: NDArray[np.int64]
+    history_tokens: int | None = None
 
     def context(self) -> NDArray[np.int64]:
         """Return one array that is different for different sides."""
@@ -46,6 +53,8 @@ class Hole:
 
     def visible_sides(self, segment_tokens: int) -> Sides:
         """Return the parts of the sides that fit a segment: half of the rest for each, more if the other needs less."""
+        if self.sides.history_tokens is not None:
+            return Sides(self.sides.prefix[self.sides.history_tokens :], self.sides.suffix)
         left = segment_tokens - max(self.place_tokens)
         suffix = self.sides.suffix[: max(left // 2, left - len(self.sides.prefix))]
         room = left - len(suffix)
@@ -126,26 +135,23 @@ class _Text:
 
     def read(self, session: DecodingSession) -> None:
         """Encode the text with each length of place into the lanes of an empty session."""
-        context = _laid_out(
+        context = laid_out(
             self.hole.sides.prefix, self._shown.suffix, self.hole.place_tokens, session.model.device
         )
         read_history(session, self._decoder, context.part(0, self._history))
         session.encode(context.part(self._history, context.num_columns))
 
 
-def _laid_out(
+def laid_out(
     prefix: NDArray[np.int64], suffix: NDArray[np.int64], place_tokens: Sequence[int], device: torch.device
 ) -> Context:
     """Return prefix, place and suffix of every lane; the first token of the prefix belongs to the document before."""
     start, length = len(prefix), len(suffix)
-    shape = (len(place_tokens), start + max(place_tokens) + length)
-    tokens_BT, given_BT = torch.zeros(shape, dtype=torch.int64), torch.zeros(shape, dtype=torch.bool)
+    tokens_BT = torch.full((len(place_tokens), start + max(place_tokens) + length), EMPTY)
     tokens_BT[:, :start] = torch.from_numpy(prefix)
-    given_BT[:, :start] = True
     for lane, place in enumerate(place_tokens):
-        after = slice(start + place, start + place + length)
-        tokens_BT[lane, after] = torch.from_numpy(suffix)
-        given_BT[lane, after] = True
+        tokens_BT[lane, start + place : start + place + length] = torch.from_numpy(suffix)
+    given_BT = tokens_BT != EMPTY
     before_BT = torch.zeros_like(given_BT)
     before_BT[:, : min(1, start)] = True
-    return Context(tokens_BT.to(device), given_BT.to(device), before_BT.to(device))
+    return Context(tokens_BT.clamp(min=0).to(device), given_BT.to(device), before_BT.to(device))

@@ -177,7 +177,7 @@ _MAX_SAMPLES = 1024
 
 @dataclass(frozen=True)
 class FillingOptions:
-    """Options of infilling: `num_samples` samples or a beam, up to `at_once` tokens in two passes.
+    """Options of infilling: `num_samples` samples or a beam, `at_once` proposals at a time.
 
     Left to right and token by token, several holes are filled side by side in at most `max_lanes` lanes.
     """

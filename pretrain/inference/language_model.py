@@ -9,7 +9,7 @@ end after a whole word or line.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -19,20 +19,25 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
-from pretrain.inference.any_order import FillingOrder
+from pretrain.inference.any_order import FillingOrder, check_order
 from pretrain.inference.completion import check_prompts, complete_by_beam, complete_tokens
 from pretrain.inference.embedding import embed_texts
 from pretrain.inference.folders import OnDamaged, checked_model
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import FillingOptions, HoleRequest, fill_holes
+from pretrain.inference.joint_filling import HoleSize, fill_jointly
+from pretrain.inference.line_rewriting import rewrite_lines
+from pretrain.inference.results import Completion, FilledHoles
 from pretrain.inference.sampling import GREEDY, Sampling
+from pretrain.inference.scanned_text import ScannedLine, ScannedText, scan_texts
 from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
 from pretrain.inference.session import Decoder
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
 from pretrain.inference.token_rules import TokenRules, specials_but
 from pretrain.model.transformer import TwoStreamTransformer
+from pretrain.orders.config import ObjectiveConfig
 from pretrain.weights import ModelDescription
 
 _MAX_SAMPLES = 1 << 20
@@ -42,32 +47,15 @@ OnText = Callable[[int, str], None]
 """Called with (number of the completion, new text) as soon as text is final."""
 
 
-@dataclass(frozen=True)
-class Completion:
-    """The continuation of a prompt. `finish` is "end" (of the text), "stop" (a stop string) or "length" (it was cut).
-
-    `data` are the bytes of `text`; `log_likelihood` (nats) is that of all chosen tokens, at temperature 1.
-    """
-
-    text: str
-    data: bytes
-    num_tokens: int
-    log_likelihood: float
-    finish: str
-
-    @classmethod
-    def of(cls, generated: Generated, stream: TextStream) -> "Completion":
-        """Make it from generated tokens and their text."""
-        ended = generated.ended and not generated.forced
-        finish = "stop" if generated.stopped else "end" if ended else "length"
-        return cls(stream.text, stream.data, len(generated.tokens), generated.log_likelihood, finish)
-
-
 class PermutationLM:
     """A network and its tokenizer."""
 
     def __init__(
-        self, network: TwoStreamTransformer, tokenizer: CodeTokenizer, segment_tokens: int | None = None
+        self,
+        network: TwoStreamTransformer,
+        tokenizer: CodeTokenizer,
+        segment_tokens: int | None = None,
+        objective: ObjectiveConfig | None = None,
     ) -> None:
         if network.vocab_size != tokenizer.vocab_size:
             raise UserError(
@@ -76,6 +64,8 @@ class PermutationLM:
             )
         self.network, self.tokenizer = network.eval(), tokenizer
         self.segment_tokens = ModelDescription.of(network, segment_tokens).segment_tokens
+        self.objective = objective
+        """The mixture of orders that the model was pretrained on; None if it is not known."""
 
     @classmethod
     def from_run(
@@ -90,7 +80,7 @@ class PermutationLM:
         tokenizer = CodeTokenizer.load(files.tokenizer)
         network = files.build(description)
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        return cls(network, tokenizer, description.segment_tokens)
+        return cls(network, tokenizer, description.segment_tokens, files.objective())
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -154,9 +144,9 @@ class PermutationLM:
     ) -> list[Completion]:
         """Fill the hole between prefix and suffix of a whole text: `num_samples` samples, or the best of a `beam`.
 
-        The hole has `length` tokens, or, without it, up to `max_new_tokens` as the model chooses. In the order
-        "most_certain" (for a known length) up to `at_once` tokens are chosen in two passes of the model. Raises
-        UserError for a hole that does not fit the model's segments.
+        The hole has `length` tokens, or, without it, up to `max_new_tokens` as the model chooses. The order
+        "most_certain" and `at_once` proposals at a time are for known lengths. Raises UserError for a hole that does
+        not fit the model's segments.
         """
         options = FillingOptions(sampling, beam, num_samples, order, at_once)
         return self._fill(
@@ -190,32 +180,52 @@ class PermutationLM:
         self,
         parts: Sequence[str | bytes],
         *,
-        length: int | None = None,
-        max_new_tokens: int = 64,
+        length: int | Sequence[int | None] | None = None,
+        max_new_tokens: int | None = None,
         sampling: Sampling = GREEDY,
-        beam: int | None = None,
-        order: FillingOrder = "left_to_right",
+        order: FillingOrder | Sequence[int] = "most_certain",
         at_once: int = 1,
-    ) -> list[Completion]:
-        """Fill the holes between the parts of one text, from the first to the last.
+        sample: int = 0,
+    ) -> FilledHoles:
+        """Fill all holes between the parts of one text together: see `joint_filling.fill_jointly`.
 
-        Each is filled as by `infill`, given all parts and the holes before it; later holes are left out.
+        `length` is that of every hole in tokens, or a list with one for each, None where the model chooses it, up to
+        `max_new_tokens` (None: 64, all holes together at most half a segment). The order is by certainty, from the
+        first hole to the last ("left_to_right"), or a list of the holes' numbers. Samples of different numbers differ.
+        Raises UserError for holes that do not fit a segment together.
         """
         if isinstance(parts, str | bytes):
             raise UserError("parts must be several texts, got one: give the texts around the holes as a list")
         if len(parts) < 2:
             raise UserError("the text has no hole: mark the place to fill")
-        before, options = self._opened(parts[0]), FillingOptions(sampling, beam, 1, order, at_once)
-        completions: list[Completion] = []
-        for number in range(1, len(parts)):
-            after = np.concatenate([self._encoded(part) for part in parts[number:]])
-            sides = Sides(before, np.append(after, self.tokenizer.eod_id))
-            filling = self._filled([sides], length, max_new_tokens, options)[0][0]
-            completions.append(self._completion(filling))
-            before = np.concatenate(
-                [before, np.array(filling.tokens, dtype=np.int64), self._encoded(parts[number])]
-            )
-        return completions
+        num_holes = len(parts) - 1
+        lengths = [length] * num_holes if length is None or isinstance(length, int) else list(length)
+        if len(lengths) != num_holes:
+            raise UserError(f"there are {num_holes} holes and {len(lengths)} lengths: give one for each")
+        most = min(64, max(1, self.segment_tokens // 2 // num_holes))
+        most = most if max_new_tokens is None else max_new_tokens
+        self._check_can_fill(all_known=None not in lengths)
+        if isinstance(order, str):
+            check_order(order)
+            numbers = None if order == "most_certain" else list(range(num_holes))
+        else:
+            numbers = list(order)
+        filling = fill_jointly(
+            self.decoder,
+            [
+                self._opened(parts[0]),
+                *(self._encoded(part) for part in parts[1:-1]),
+                self._closed(parts[-1]),
+            ],
+            [HoleSize(most if one is None else one, one is not None) for one in lengths],
+            sampling,
+            order=numbers,
+            at_once=at_once,
+            end_hole_id=self.tokenizer.special_id("<end_hole>"),
+            sample=sample,
+        )
+        holes = tuple(self._completion(one) for one in filling.fillings)
+        return FilledHoles(holes, filling.order, filling.log_likelihood, filling.num_passes)
 
     def score(self, texts: str | bytes | Sequence[str | bytes]) -> list[ScoredText]:
         """Score every token of every text given those before it (see `scored_text.score_texts`)."""
@@ -229,6 +239,20 @@ class PermutationLM:
     def score_parts(self, text: str | bytes, parts: Sequence[ByteRange]) -> ScoredText:
         """Score several parts together given the rest (see `scored_text.score_parts`)."""
         return score_parts(self.network, self.tokenizer, _as_bytes(text), parts, self.segment_tokens)
+
+    def scan(self, texts: str | bytes | Sequence[str | bytes], *, fast: bool = False) -> list[ScannedText]:
+        """Score every line of every text given the rest of it (see `scanned_text.scan_texts`).
+
+        Raises UserError for an empty text, and for a model that was trained from left to right only.
+        """
+        self._check_can_fill(all_known=True)
+        data = [_as_bytes(text) for text in _as_list(texts)]
+        return scan_texts(self.network, self.tokenizer, data, self.segment_tokens, fast=fast)
+
+    def rewrite_lines(self, text: str | bytes, lines: Sequence[ScannedLine]) -> list[Completion | None]:
+        """Write what the model finds most likely in place of each line (see `line_rewriting.rewrite_lines`)."""
+        self._check_can_fill(all_known=True)
+        return rewrite_lines(self.decoder, self.tokenizer, _as_bytes(text), lines)
 
     def embed(self, texts: str | bytes | Sequence[str | bytes]) -> NDArray[np.float32]:
         """Return a vector of length one per text [number of texts, E] (see `embedding.embed_texts`)."""
@@ -252,6 +276,7 @@ class PermutationLM:
         max_new_tokens: int,
         options: FillingOptions,
     ) -> list[list[Generated]]:
+        self._check_can_fill(all_known=length is not None)
         check_counts(options.num_samples, options.beam)
         wanted = max_new_tokens if length is None else length
         num_tokens = [wanted] * len(sides) if isinstance(wanted, int) else list(wanted)
@@ -293,6 +318,20 @@ class PermutationLM:
         stopped = any(stream.add(token) for token in generated.tokens)
         stream.close()
         return Completion.of(replace(generated, stopped=stopped), stream)
+
+    def _check_can_fill(self, *, all_known: bool) -> None:
+        """Raise UserError if the model never saw holes in training, or none of unknown length where there is one."""
+        objective = self.objective
+        if objective is not None and not objective.sees_both_sides:
+            raise UserError(
+                "this model was trained from left to right only (objective.spans and objective.infill are 0), so it "
+                "cannot use the text after a hole: use a model that was trained on one of them"
+            )
+        if objective is not None and not all_known and not objective.hides_lengths(self.segment_tokens):
+            raise UserError(
+                "this model was not trained to end a hole (objective.infill or 1 - objective.known_length_share is 0): "
+                "give the hole's length in tokens"
+            )
 
     @property
     def _document_rules(self) -> TokenRules:

@@ -84,7 +84,7 @@ def score_left_to_right(
     A model without memory reads segments that overlap by half, so that a prediction sees at least half a segment
     before it. The model must be in evaluation mode. Raises UserError for results that are not finite.
     """
-    rows = [_after_eod(tokens_T, eod_id) for tokens_T in texts]
+    rows = [after_eod(tokens_T, eod_id) for tokens_T in texts]
     has_memory = model.config.memory_tokens > 0
     windows = [
         window
@@ -111,7 +111,7 @@ def score_left_to_right(
     ]
 
 
-def _after_eod(tokens_T: NDArray[np.integer], eod_id: int) -> NDArray[np.int64]:
+def after_eod(tokens_T: NDArray[np.integer], eod_id: int) -> NDArray[np.int64]:
     return np.concatenate([[eod_id], tokens_T]).astype(np.int64)
 
 
@@ -130,7 +130,7 @@ def _score_segment(
 ) -> tuple[list[NDArray[np.float64]], SegmentMemory]:
     """Return the log-probabilities of each lane's tokens without padding, and the memory after the segment."""
     tokens_BL, group_BL = segment.tokens_BL.to(model.device), segment.group_BL.to(model.device)
-    content = left_to_right(group_BL, _documents(model, tokens_BL, eod_id))
+    content = left_to_right(group_BL, documents_of(model, tokens_BL, eod_id))
     output = model(tokens_BL, content, content, memory)
     num_tokens_B = (segment.group_BL != UNFILLED_GROUP).sum(dim=1).tolist()
     log_probabilities = [
@@ -140,7 +140,7 @@ def _score_segment(
     return log_probabilities, output.memory
 
 
-def _documents(model: TwoStreamTransformer, tokens_BL: Tensor, eod_id: int) -> Tensor | None:
+def documents_of(model: TwoStreamTransformer, tokens_BL: Tensor, eod_id: int) -> Tensor | None:
     """Return the documents of tokens: the text is one document, the `<eod>` before it belongs to another."""
     return (tokens_BL != eod_id).long() if model.config.segment_encodings else None
 
@@ -169,7 +169,7 @@ def score_chosen(
     has a token twice or one that the text does not have, and for results that are not finite.
     """
     _check_order(order_P, len(tokens_T))
-    row_T = _after_eod(tokens_T, eod_id)
+    row_T = after_eod(tokens_T, eod_id)
     is_hidden_T = np.zeros(len(row_T), dtype=bool)
     is_hidden_T[order_P + 1] = True
     scores: list[NDArray[np.float64]] = []
@@ -219,7 +219,7 @@ def _score_piece(
     target_BP = torch.from_numpy(piece_P[None] - start).to(model.device)
     rank_BP = torch.arange(1, len(piece_P) + 1, device=model.device)[None]
     rank_BL = torch.zeros_like(tokens_BL).scatter(1, target_BP, rank_BP)
-    content = TokenLayout.contiguous(rank_BL, group_BL, _documents(model, tokens_BL, eod_id))
+    content = TokenLayout.contiguous(rank_BL, group_BL, documents_of(model, tokens_BL, eod_id))
     output = model(tokens_BL, content, content.at(target_BP), memory)
     return _log_probabilities(output.logits_BPV[0], tokens_BL.gather(1, target_BP)[0])
 
@@ -241,7 +241,7 @@ def _memory_before(
         group_BL = _group(is_hidden_T[part_T]).to(model.device)
         tokens_BL = torch.from_numpy(row_T[None, part_T]).to(model.device)
         content = TokenLayout.contiguous(
-            torch.zeros_like(group_BL), group_BL, _documents(model, tokens_BL, eod_id)
+            torch.zeros_like(group_BL), group_BL, documents_of(model, tokens_BL, eod_id)
         )
         memory = memory.advanced(model.read(tokens_BL, content, memory), content)
     return memory

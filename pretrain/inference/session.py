@@ -45,6 +45,8 @@ class Decoder:
             weight_VD = model.embedding.weight if model.output is None else model.output.weight
             self._output = FrozenLinear(weight_VD, model.output_bias_V.detach())
         self._tables: dict[int, DistanceTables] = {}
+        self.num_passes = 0
+        """How often rows of any session were predicted; reading a text is not counted."""
 
     def distance_tables(self, num_columns: int) -> "DistanceTables":
         """Return the tables for up to `num_columns`; they are cached by the number that `table_columns` rounds to."""
@@ -136,6 +138,7 @@ class DecodingSession:
     ) -> None:
         model = decoder.model
         config, device = model.config, model.device
+        self._decoder = decoder
         self.model, self.layers, self._logits = model, decoder.layers, decoder.logits
         self._fused_layers = decoder.fused_layers
         self.tables = decoder.distance_tables(num_columns)
@@ -288,6 +291,7 @@ class DecodingSession:
             torch.cat([rank_BT + 1, predicted_rank_BP], dim=1),
         )
         self._is_hidden_known = False
+        self._decoder.num_passes += 1
         if self._static_passes is not None:
             return self._static_passes.run(rows, self.num_columns)
         return self.run_rows(rows, self.num_columns)
@@ -328,6 +332,7 @@ class DecodingSession:
     def _pass(self, token_BT: Tensor | None, column: int, num_predicted: int) -> Tensor:
         """Write tokens from `column` on, which every row sees, and return the logits [B, P, V] of the next columns."""
         num_content = 0 if token_BT is None else token_BT.shape[1]
+        self._decoder.num_passes += num_predicted > 0
         if self._static_passes is not None:
             self._is_hidden_known = False
             self.num_columns = max(self.num_columns, column + num_content)

@@ -32,7 +32,7 @@ def bytes_of_lines(text: bytes, first_line: int, last_line: int, name: str) -> B
 
     Lines end with a newline character. Raises UserError when the text, called `name`, does not have these lines.
     """
-    ends = _line_ends(text)
+    ends = line_ends(text)
     if not 1 <= first_line <= last_line <= len(ends):
         lines = "line" if len(ends) == 1 else "lines"
         raise UserError(
@@ -48,7 +48,7 @@ def byte_at(text: bytes, line: int, column: int, name: str) -> int:
     Columns count characters; a byte that is not UTF-8 counts as one. The column after a line's last character and the
     line after the last newline are valid. Raises UserError for others.
     """
-    starts = [0, *_line_ends(text)]
+    starts = [0, *line_ends(text)]
     if text and not text.endswith(b"\n"):
         starts.pop()
     if not 1 <= line <= len(starts):
@@ -64,7 +64,7 @@ def byte_at(text: bytes, line: int, column: int, name: str) -> int:
     return start + len(characters[: column - 1].encode(errors="surrogateescape"))
 
 
-def _line_ends(text: bytes) -> list[int]:
+def line_ends(text: bytes) -> list[int]:
     """Return the offsets after each line's newline; the text's end if its last line has none."""
     newline = np.frombuffer(text, dtype=np.uint8) == ord("\n")
     ends: list[int] = (np.flatnonzero(newline) + 1).tolist()

@@ -37,6 +37,11 @@ class ObjectiveConfig(Config):
             raise ValueError("one of spans, left_to_right, infill must be above 0")
         return self
 
+    @property
+    def sees_both_sides(self) -> bool:
+        """Whether predictions see text on both sides in some order."""
+        return self.spans + self.infill > 0
+
     def num_targets(self, segment_tokens: int) -> int:
         """Return P for segments of L tokens, at least 1."""
         return max(1, round(self.target_share * segment_tokens))

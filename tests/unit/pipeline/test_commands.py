@@ -25,8 +25,9 @@ FROZEN = {
     "complete": "RUN | PROMPT | --file -f | --max-tokens | --temperature | --top-k | --top-p"
     " | --beam | --num -n | --seed | --stop | --until-line | --echo | --task",
     "infill": "RUN | FILE | --at | --length | --max-tokens | --temperature | --top-k"
-    " | --top-p | --beam | --num -n | --seed | --order | --at-once | --whole | --task",
+    " | --top-p | --beam | --num -n | --seed | --order | --at-once | --whole | --json | --task",
     "score": "RUN | FILE... | --lines | --bytes | --per-token | --json | --task",
+    "scan": "RUN | FILE... | --false-alarms | --top | --fast | --format | --corpus | --task",
     "embed": "RUN | FILE... | --out -o | --task",
     "import": "DIR | --out -o | --from | --memory-tokens",
     "export": "RUN | DIR | --to",

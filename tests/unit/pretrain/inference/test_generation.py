@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cluster.errors import UserError
-from pretrain.inference.any_order import fill_any_order
+from pretrain.inference.any_order import FillingOrder, fill_any_order
 from pretrain.inference.completion import complete_by_beam, complete_tokens
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_known_length, fill_unknown_length, place_lengths
 from pretrain.inference.sampling import GREEDY, Sampling
+from pretrain.inference.scoring import score_chosen
 from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 from pretrain.model.layout import TokenLayout
@@ -289,12 +290,68 @@ def test_several_at_once_are_the_tokens_of_one_at_a_time_when_greedy() -> None:
     assert slow.num_passes == 8
 
 
-@pytest.mark.parametrize(("at_once", "temperature"), [(1, 1.0), (2, 1.0), (3, 1.0), (3, 0.6)])
-def test_verified_samples_follow_the_distribution_of_one_at_a_time(at_once: int, temperature: float) -> None:
+def make_dependent(model: TwoStreamTransformer, seed: int) -> None:
+    """Give a model weights with which tokens depend on each other, so that independent proposals are often wrong."""
+    torch.manual_seed(seed)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=2.0)
+
+
+@pytest.mark.parametrize("order", ["left_to_right", "most_certain"])
+def test_rejected_proposals_leave_no_trace(order: FillingOrder) -> None:
+    model, eod = small_model(vocab_size=3, norm="pre"), 0
+    make_dependent(model, seed=8)
+    prefix, suffix = array(eod, 2, 1), array(1, 2)
+    decoder, sides = Decoder(model, 32), Sides(prefix, suffix)
+    num_passes = []
+    for sample in range(20):
+        found = fill_any_order(
+            decoder, sides, 9, Sampling(1.0), ANYTHING, at_once=4, order=order, sample=sample
+        )
+        num_passes.append(found.num_passes)
+        text = np.concatenate([prefix, found.tokens, suffix])[1:]
+        chosen = np.array(found.order) + len(prefix) - 1
+        expected = score_chosen(model, text, chosen, eod, 32).log_likelihood
+        assert found.log_likelihood == pytest.approx(expected)
+    assert max(num_passes) > min(num_passes) + 1, "proposals were rejected"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_in_turn_no_more_passes_are_needed_than_tokens_and_one(seed: int) -> None:
+    decoder, sides = Decoder(small_model(seed=seed), 32), Sides(array(1, 2, 3), array(7, 8))
+    for at_once, sampling in itertools.product(
+        (1, 2, 5, 20), (GREEDY, Sampling(1.0, seed=seed), Sampling(0.3))
+    ):
+        found = fill_any_order(
+            decoder, sides, 11, sampling, ANYTHING, at_once=at_once, order="left_to_right", sample=seed
+        )
+        assert found.order == tuple(range(11))
+        assert found.num_passes <= 12
+        if at_once == 1:
+            assert found.num_passes == 11
+        # Of what was chosen, the likelihood is that of one token at a time, whatever was proposed and erased.
+        assert found.log_likelihood == pytest.approx(
+            likelihood(decoder.model, sides.prefix, found.tokens, sides.suffix)
+        )
+
+
+@pytest.mark.parametrize(
+    ("at_once", "sampling"),
+    [
+        (1, Sampling(1.0)),
+        (2, Sampling(1.0)),
+        (3, Sampling(1.0)),
+        (3, Sampling(0.6)),
+        (3, Sampling(1.0, top_k=2)),
+        (3, Sampling(0.8, top_p=0.7)),
+    ],
+)
+def test_verified_samples_follow_the_distribution_of_one_at_a_time(at_once: int, sampling: Sampling) -> None:
     """Chi-squared over all 27 fillings, enumerated; the model's own order is left to right."""
-    num_samples, vocab_size = 300, 3
-    model, sides = small_model(vocab_size=vocab_size, seed=5), Sides(array(1, 2), array(0))
-    decoder, sampling = Decoder(model, SEGMENT), Sampling(temperature)
+    num_samples, vocab_size = 800, 3
+    model, sides = small_model(vocab_size=vocab_size, norm="pre"), Sides(array(1, 2), array(0))
+    make_dependent(model, seed=8)
+    decoder = Decoder(model, SEGMENT)
     counts = dict.fromkeys(itertools.product(range(vocab_size), repeat=3), 0)
     for sample in range(num_samples):
         found = fill_any_order(
@@ -303,8 +360,10 @@ def test_verified_samples_follow_the_distribution_of_one_at_a_time(at_once: int,
         counts[found.tokens] += 1
     expected = {}
     for tokens in counts:
-        log_TV = (log_probabilities(model, sides.prefix, tokens, sides.suffix) / temperature).log_softmax(-1)
-        expected[tokens] = num_samples * math.exp(float(log_TV[range(3), list(tokens)].sum()))
+        log_TV = log_probabilities(model, sides.prefix, tokens, sides.suffix)
+        probability_TV = sampling.probabilities(log_TV)
+        expected[tokens] = num_samples * float(probability_TV[range(3), list(tokens)].prod())
+        assert expected[tokens] or not counts[tokens]
     assert sum(expected.values()) == pytest.approx(num_samples)
     # Rare fillings are counted together.
     cells = [(counts[one], expected[one]) for one in counts if expected[one] >= 5]

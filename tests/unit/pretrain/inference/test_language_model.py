@@ -9,6 +9,7 @@ from data_prep.documents import SPECIAL_TOKENS
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import Sampling
 from pretrain.inference.session import DecodingSession
+from pretrain.orders.config import ObjectiveConfig
 
 
 def test_completions_come_in_the_order_of_prompts_whatever_the_batch(lm: PermutationLM) -> None:
@@ -147,11 +148,48 @@ def test_a_hole_that_the_model_would_fill_further_is_cut(lm: PermutationLM, beam
         assert found.finish == finish
 
 
-def test_several_holes_are_filled_one_after_the_other(lm: PermutationLM) -> None:
+def test_several_holes_are_filled_together(lm: PermutationLM) -> None:
     parts = ["def ", "(x):\n", " return x\n"]
-    found = lm.infill_holes(parts, length=3)
-    assert found[0].data == lm.infill(parts[0], parts[1] + parts[2], length=3)[0].data
-    assert len(found) == 2
+    found = lm.infill_holes(parts, length=[3, 2])
+    assert [one.num_tokens for one in found.holes] == [3, 2]
+    assert found.log_likelihood == pytest.approx(sum(one.log_likelihood for one in found.holes))
+    assert 5 <= found.num_passes <= 6
+    assert lm.infill_holes(parts, length=[3, 2], order="left_to_right").order == (0, 1)
+    assert lm.infill_holes(parts, length=[3, 2], order=[1, 0]).order == (1, 0)
+    # The last one sees the first one's text, so it is filled as if that had been there.
+    in_turn = lm.infill_holes(parts, order=[0, 1], max_new_tokens=6)
+    alone = lm.infill(parts[0] + in_turn.holes[0].text + parts[1], parts[2], max_new_tokens=6)[0]
+    tokens = [lm.tokenizer.encode(text) for text in (parts[0], in_turn.holes[0].text, parts[1])]
+    joined = lm.tokenizer.encode(parts[0] + in_turn.holes[0].text + parts[1])
+    if np.concatenate(tokens).tolist() == joined.tolist():
+        assert in_turn.holes[1] == alone
+
+
+def test_one_hole_is_filled_as_by_infill(lm: PermutationLM) -> None:
+    for length in (4, None):
+        found = lm.infill_holes(["def f(", "):\n    return x\n"], length=length, max_new_tokens=9, order=[0])
+        alone = lm.infill("def f(", "):\n    return x\n", length=length, max_new_tokens=9)[0]
+        assert found.holes[0].data == alone.data
+        assert found.log_likelihood == pytest.approx(alone.log_likelihood, rel=1e-5)
+
+
+def test_samples_of_holes_differ_by_number_and_not_by_call(lm: PermutationLM) -> None:
+    def sampled(sample: int) -> tuple[str, ...]:
+        found = lm.infill_holes(["def ", "(x", "):"], length=6, sampling=Sampling(1.0), sample=sample)
+        return tuple(one.text for one in found.holes)
+
+    assert sampled(0) == sampled(0) != sampled(1)
+
+
+def test_a_model_that_never_ended_a_hole_needs_its_length(lm: PermutationLM) -> None:
+    objective = ObjectiveConfig(known_length_share=1.0)
+    without = PermutationLM(lm.network, lm.tokenizer, lm.segment_tokens, objective)
+    with pytest.raises(UserError, match="not trained to end a hole"):
+        without.infill("a", "b")
+    with pytest.raises(UserError, match="not trained to end a hole"):
+        without.infill_holes(["a", "b", "c"], length=[1, None])
+    assert without.infill("a", "b", length=2)
+    assert without.infill_holes(["a", "b", "c"], length=1)
 
 
 def test_bad_requests_are_refused(lm: PermutationLM) -> None:
@@ -176,6 +214,10 @@ def test_bad_requests_are_refused(lm: PermutationLM) -> None:
         lm.infill_holes("ab")
     with pytest.raises(UserError, match="the text has no hole"):
         lm.infill_holes(["a"])
+    with pytest.raises(UserError, match="there are 2 holes and 1 lengths"):
+        lm.infill_holes(["a", "b", "c"], length=[1])
+    with pytest.raises(UserError, match="order must be one of most_certain, left_to_right, got 'surest'"):
+        lm.infill_holes(["a", "b"], length=1, order="surest")  # type: ignore[arg-type]
 
 
 def test_scores_and_vectors_come_from_the_same_model(lm: PermutationLM) -> None:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from pretrain.inference.language_model import Completion, PermutationLM
+from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.results import Completion
 from pretrain.inference.sampling import Sampling
 from tests.unit.pipeline.commands.model_commands.command import CODE, SEGMENT, permcode
 
