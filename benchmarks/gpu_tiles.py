@@ -1,7 +1,7 @@
 """Choose the sizes of the attention kernels' tiles: the first that spill nothing, in the order of a prediction.
 
     python -m benchmarks.gpu_tiles              print what each needs: registers, shared memory, programs at once
-    python -m benchmarks.gpu_tiles --check      exit with 1 if one spills, lacks room or uses no tensor cores
+    python -m benchmarks.gpu_tiles --check      exit with 1 if one lacks room, uses no tensor cores or, in bf16, spills
     python -m benchmarks.gpu_tiles --search     choose all anew (two hours of one core) and write tile_sizes.json
     python -m benchmarks.gpu_tiles --search --only "forward sm_90 bf16 64"
 
@@ -13,7 +13,7 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -152,13 +152,21 @@ def write_table(only: str) -> None:
         known.pop(name, None)
         if tile is not None:
             known[name] = [tile.rows, tile.columns, tile.warps, tile.stages]
-        lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(known[key])}" for key in sorted(known))
-        FILE.write_text(f"{{\n{lines}\n}}\n")
+        FILE.write_text(table_text(known))
+
+
+def table_text(table: Mapping[str, list[int]]) -> str:
+    """Return the text of the file with these entries, one a line."""
+    lines = ",\n".join(f"  {json.dumps(key)}: {json.dumps(table[key])}" for key in sorted(table))
+    return f"{{\n{lines}\n}}\n"
 
 
 def print_resources(only: str) -> int:
-    """Print what every entry of the table needs, with everything switched on; return how many do not fit."""
-    rows, num_misfits = [], 0
+    """Print what every entry of the table needs, with everything switched on; return how many do not fit.
+
+    A float32 product is three of TF32: where no tile holds that in registers, the one that spills least is kept.
+    """
+    rows, num_misfits, num_spilling = [], 0, 0
     used = [replace(entry, architecture=one) for entry in entries() for one in architectures_of(entry)]
     for entry in used:
         name = name_of(entry)
@@ -168,7 +176,9 @@ def print_resources(only: str) -> int:
         if tile is None or only not in name:
             continue
         compiled = compile_kernel(replace(entry, tile=tile))
-        num_misfits += not compiled.fits(entry.architecture)
+        is_allowed = compiled.runs if entry.type_name == "fp32" else compiled.fits
+        num_misfits += not is_allowed(entry.architecture)
+        num_spilling += compiled.spilled_bytes > 0
         instructions = ", ".join(
             f"{count} {name}" for name, count in compiled.tensor_core_instructions.items()
         )
@@ -187,7 +197,7 @@ def print_resources(only: str) -> int:
     sizes = ["registers", "spilled", "shared KiB", "programs", "occupancy"]
     head = ["kernel", "tile, warps, stages", *sizes, "tensor cores"]
     print_table("Attention kernels, compiled", head, rows)
-    print(f"{len(rows)} kernels, {num_misfits} of them do not fit")
+    print(f"{len(rows)} kernels, {num_misfits} of them do not fit, {num_spilling} spill")
     return num_misfits
 
 

@@ -25,6 +25,8 @@ _MIN_SPLIT_COLUMNS = 64
 _MAX_SPLITS = 64
 _PROGRAMS = 256
 """Programs that keep a GPU's memory busy."""
+_NUMBERS_PER_WARP = 4096
+"""Numbers of parts that a warp holds at once; of twice as many some are spilled."""
 _HIDDEN_BELOW = tl.constexpr(-1e30)
 """Hidden columns have the lowest number of a type in `PassLayout.hidden_BQK`, which is below this."""
 
@@ -175,11 +177,23 @@ def attend_few_rows(
         **dims,
     )
     mixed_BQE = query_BQNH.new_empty((lanes, rows, heads * head_dim))
-    of_splits = {"num_places": places, "num_splits": num_splits, "SPLITS": triton.next_power_of_2(num_splits)}
+    padded_splits = triton.next_power_of_2(num_splits)
     _merge_splits[(places,)](
-        part=part_SBQNH, log_sum=log_sum_SBQN, mixed=mixed_BQE, num_warps=1, **of_splits, **dims
+        part=part_SBQNH,
+        log_sum=log_sum_SBQN,
+        mixed=mixed_BQE,
+        num_places=places,
+        num_splits=num_splits,
+        SPLITS=padded_splits,
+        num_warps=merge_warps(padded_splits, dims["H"]),
+        **dims,
     )
     return mixed_BQE
+
+
+def merge_warps(padded_splits: int, padded_dim: int) -> int:
+    """Return the warps of a program that merges splits: as many as keep all parts in registers."""
+    return max(1, padded_splits * padded_dim // _NUMBERS_PER_WARP)
 
 
 def _splits(num_keys: int, programs_per_split: int) -> tuple[int, int]:

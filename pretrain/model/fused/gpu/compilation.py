@@ -7,6 +7,7 @@ not compile.
 import re
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,10 +90,13 @@ class Compiled:
     programs_per_multiprocessor: int
     """How many programs run on a multiprocessor at once."""
 
+    def runs(self, architecture: Architecture) -> bool:
+        """Return whether the shared memory suffices and the loops use tensor cores."""
+        return self.shared_bytes <= _SHARED_LIMIT_BYTES[architecture] and self.tensor_core_loops > 0
+
     def fits(self, architecture: Architecture) -> bool:
-        """Return whether nothing is spilled, the shared memory suffices and the loops use tensor cores."""
-        has_room = self.shared_bytes <= _SHARED_LIMIT_BYTES[architecture]
-        return self.spilled_bytes == 0 and has_room and self.tensor_core_loops > 0
+        """Return whether the kernel runs without spilled registers."""
+        return self.runs(architecture) and self.spilled_bytes == 0
 
 
 def compile_kernel(configuration: Configuration) -> Compiled:
@@ -100,7 +104,8 @@ def compile_kernel(configuration: Configuration) -> Compiled:
     function, tile = _FUNCTIONS[configuration.kernel], configuration.tile
     names: list[str] = function.arg_names
     constants = _constants(configuration)
-    signature, attributes = {}, {}
+    signature: dict[str, str] = {}
+    attributes: dict[tuple[int, ...], list[list[Any]]] = {}
     for place, name in enumerate(names):
         kind = "constexpr" if name in constants else _type_of(name, configuration.type_name)
         signature[name] = kind
@@ -109,16 +114,38 @@ def compile_kernel(configuration: Configuration) -> Compiled:
         )
         if kind.startswith("*") or is_aligned:
             attributes[(place,)] = [["tt.divisibility", 16]]
-    source = ASTSource(
-        fn=function,
-        signature=signature,
-        constexprs={name: value for name, value in constants.items() if name in names},
-        attrs=attributes,
+    return compile_function(
+        function,
+        signature,
+        {name: value for name, value in constants.items() if name in names},
+        attributes,
+        configuration.architecture,
+        warps=tile.warps,
+        stages=tile.stages,
     )
-    target = GPUTarget("cuda", int(configuration.architecture[3:]), 32)
-    options = {"num_warps": tile.warps, "num_stages": tile.stages, "enable_fp_fusion": True}
+
+
+def compile_function(
+    function: Any,
+    signature: Mapping[str, str],
+    constants: Mapping[str, Any],
+    attributes: Mapping[tuple[int, ...], list[list[Any]]],
+    architecture: Architecture,
+    warps: int,
+    stages: int,
+) -> Compiled:
+    """Compile a function of Triton's and read what it needs from the code.
+
+    `signature` has the type of every argument, "constexpr" for those in `constants`; `attributes` has what is known of
+    arguments, by their places.
+    """
+    source = ASTSource(
+        fn=function, signature=dict(signature), constexprs=dict(constants), attrs=dict(attributes)
+    )
+    target = GPUTarget("cuda", int(architecture[3:]), 32)
+    options = {"num_warps": warps, "num_stages": stages, "enable_fp_fusion": True}
     compiled = triton.compile(source, target=target, options=options)
-    return _read(compiled.asm["cubin"], compiled.metadata.shared, tile.warps, configuration.architecture)
+    return _read(compiled.asm["cubin"], compiled.metadata.shared, warps, architecture)
 
 
 def _constants(configuration: Configuration) -> dict[str, Any]:

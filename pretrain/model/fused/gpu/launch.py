@@ -148,22 +148,13 @@ def launch_backward(
     problem: Problem, mixed_NBQH: Tensor, log_sum_BNX: Tensor, gradient_NBQH: Tensor
 ) -> Gradients:
     """Return the gradients, given the output, its logarithms and its gradient."""
-    lanes, heads, num_padded = log_sum_BNX.shape
-    of_keys_BNXH = problem.query_NBQH.new_empty(lanes, heads, num_padded, problem.query_NBQH.shape[-1])
-    shared = {
-        "of_keys": of_keys_BNXH,
-        "of_distances": torch.empty_like(of_keys_BNXH) if problem.has_distances else of_keys_BNXH,
-        "output_gradient": gradient_NBQH,
-        "log_sum": log_sum_BNX,
-        "row_dot": torch.empty_like(log_sum_BNX),
-        **strides("gradient", "nbq", gradient_NBQH),
-    }
+    shared = of_backward_kernels(problem, log_sum_BNX, gradient_NBQH)
     # The first one also writes what the others read.
-    of_query_NBQH, of_document_NBQ2 = _of_rows(problem, mixed_NBQH, shared)
-    of_key_NBKH, of_value_NBKH, of_content_NH = _of_keys(problem, shared)
+    of_query_NBQH, of_document_NBQ2 = launch_rows(problem, mixed_NBQH, shared)
+    of_key_NBKH, of_value_NBKH, of_content_NH = launch_keys(problem, shared)
     of_distance_NRH = of_bias_NH = None
     if problem.has_distances:
-        of_distance_NRH, of_bias_NH = _of_distances(problem, shared)
+        of_distance_NRH, of_bias_NH = launch_distances(problem, shared)
     return Gradients(
         of_query_NBQH,
         of_content_NH,
@@ -175,8 +166,24 @@ def launch_backward(
     )
 
 
-def _of_rows(problem: Problem, mixed_NBQH: Tensor, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
-    """Return the gradients of queries and of the documents' scores."""
+def of_backward_kernels(problem: Problem, log_sum_BNX: Tensor, gradient_NBQH: Tensor) -> dict[str, Any]:
+    """Return the arguments that all kernels of the backward pass share, with room for what the first one writes."""
+    lanes, heads, num_padded = log_sum_BNX.shape
+    of_keys_BNXH = problem.query_NBQH.new_empty(lanes, heads, num_padded, problem.query_NBQH.shape[-1])
+    return {
+        "of_keys": of_keys_BNXH,
+        "of_distances": torch.empty_like(of_keys_BNXH) if problem.has_distances else of_keys_BNXH,
+        "output_gradient": gradient_NBQH,
+        "log_sum": log_sum_BNX,
+        "row_dot": torch.empty_like(log_sum_BNX),
+        **strides("gradient", "nbq", gradient_NBQH),
+    }
+
+
+def launch_rows(
+    problem: Problem, mixed_NBQH: Tensor, shared: Mapping[str, Any]
+) -> tuple[Tensor, Tensor | None]:
+    """Return the gradients of queries and of the documents' scores; write what the other kernels read."""
     query_NBQH = problem.query_NBQH
     heads, lanes, rows, head_dim = query_NBQH.shape
     unused = shared["row_dot"]
@@ -198,7 +205,7 @@ def _of_rows(problem: Problem, mixed_NBQH: Tensor, shared: Mapping[str, Any]) ->
     return of_query_NBQH, of_document_NBQ2
 
 
-def _of_keys(problem: Problem, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
+def launch_keys(problem: Problem, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return the gradients of keys, values and the content bias."""
     heads, lanes, num_keys, head_dim = problem.key_NBKH.shape
     of_key_NBKH, of_value_NBKH = (
@@ -221,7 +228,7 @@ def _of_keys(problem: Problem, shared: Mapping[str, Any]) -> tuple[Tensor, Tenso
     return of_key_NBKH, of_value_NBKH, of_content_NH
 
 
-def _of_distances(problem: Problem, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
+def launch_distances(problem: Problem, shared: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     """Return the gradients of the distances' keys and of their bias."""
     assert problem.distance_NRH is not None
     heads, num_distances, head_dim = problem.distance_NRH.shape

@@ -103,9 +103,12 @@ def travelling(scores, inputs):
 
     That is finer than bfloat16, in which the plain operations keep scores, and takes half of the registers and traffic.
     """
+    # One return: of two, Triton wants the same type, also where only one of them is compiled.
     if inputs.dtype == tl.float32:
-        return scores
-    return scores.to(tl.float16)
+        moved = scores
+    else:
+        moved = scores.to(tl.float16)
+    return moved
 
 
 @triton.jit

@@ -1,6 +1,7 @@
 """Sizes of the kernels' tiles by GPU, type, head dimension and spread of rows, from `tile_sizes.json`.
 
-The table is written by `python -m benchmarks.gpu_tiles`, which keeps only what compiles without spilled registers.
+The table is written by `python -m benchmarks.gpu_tiles`, which keeps what compiles without spilled registers;
+of float32 with large head dimensions, where every tile spills, one that spills little.
 """
 
 import json

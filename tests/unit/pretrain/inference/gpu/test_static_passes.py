@@ -7,51 +7,29 @@ nothing in it may wait for a number.
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from pretrain.inference import layer, session
 from pretrain.inference.completion import complete_by_beam, complete_tokens
 from pretrain.inference.gpu import static_passes
 from pretrain.inference.gpu.self_check import deviation
 from pretrain.inference.sampling import GREEDY, Sampling
-from pretrain.inference.session import Decoder, DecodingSession
+from pretrain.inference.session import DecodingSession
 from pretrain.inference.token_rules import TokenRules
-from pretrain.model.config import ModelConfig
-from pretrain.model.transformer import TwoStreamTransformer
+from tests.unit.pretrain.inference.gpu.decoders import (
+    POSITIONS,
+    SEGMENT,
+    VOCABULARY,
+    called_again,
+    draw_prompts,
+    make_decoder,
+)
 
-VOCABULARY, SEGMENT = 60, 24
 TOLERANCE = 2e-5
-POSITIONS = ("transformer_xl", "shaw", "rotary", "absolute_sinusoidal", "absolute_learned")
-
-
-class NoWaits(TorchDispatchMode):
-    """Fails at operations for which the host would wait for a GPU, or whose result has a shape that it must learn."""
-
-    FORBIDDEN = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "unique")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.num_operations = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        assert name not in self.FORBIDDEN, f"{name} waits for the GPU"
-        self.num_operations += 1
-        return func(*args, **(kwargs or {}))
-
-
-def called_again(body: Callable[[], Tensor]) -> Callable[[], Tensor]:
-    def again() -> Tensor:
-        with NoWaits():
-            return body()
-
-    return again
 
 
 @pytest.fixture
@@ -68,34 +46,6 @@ def as_on_a_gpu() -> Iterator[list[int]]:
         patch.setattr(static_passes, "record", record)
         patch.setattr(static_passes, "_COLUMNS", 16)
         yield recorded
-
-
-def make_decoder(positions: str, documents: bool = False, memory_tokens: int = 16, seed: int = 0) -> Decoder:
-    kind = {"kind": positions} | ({"max_positions": 64} if positions == "absolute_learned" else {})
-    config = ModelConfig.model_validate(
-        {
-            "num_layers": 2,
-            "model_dim": 32,
-            "num_heads": 2,
-            "head_dim": 16,
-            "ffn_dim": 64,
-            "memory_tokens": 0 if positions.startswith("absolute") else memory_tokens,
-            "positions": kind,
-            "segment_encodings": documents,
-            "dropout": 0.0,
-        }
-    )
-    torch.manual_seed(seed)
-    model = TwoStreamTransformer(config, VOCABULARY)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter += torch.randn_like(parameter) * 0.1
-    return Decoder(model, SEGMENT)
-
-
-def draw_prompts(lengths: list[int]) -> list[Any]:
-    random = np.random.default_rng(0)
-    return [random.integers(0, VOCABULARY, length) for length in lengths]
 
 
 @pytest.mark.parametrize("positions", POSITIONS)
