@@ -59,6 +59,7 @@ COMMANDS = {
         "score": Entry("score.score", "Print the exact log-likelihood of files or of parts of one."),
         "scan": Entry("scan.scan", "Find the lines of files that surprise the model."),
         "embed": Entry("embed.embed", "Compute a vector per file, for search."),
+        "playground": Entry("playground.playground", "Try a model on a page in the browser."),
         "import": Entry("exchange.import_model", "Convert a model of another library to permcode's format."),
         "export": Entry("exchange.export_model", "Convert a permcode model to another library's format."),
     },

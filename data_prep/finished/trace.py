@@ -95,12 +95,12 @@ def _trace(
         token_in_document=tokens.start,
         num_tokens=len(tokens),
         is_end_of_document=tokens.stop == len(ids),
-        first=_place(text, int(ends[tokens.start])),
-        last=_place(text, int(ends[tokens.stop - 1])),
+        first=text_place(text, int(ends[tokens.start])),
+        last=text_place(text, int(ends[tokens.stop - 1])),
     )
 
 
-def _place(text: bytes, offset: int) -> TextPlace:
+def text_place(text: bytes, offset: int) -> TextPlace:
     """Return the place of byte `offset`; a byte within a character has the place of the character."""
     line_start = text.rfind(b"\n", 0, offset) + 1
     line_end = text.find(b"\n", offset)

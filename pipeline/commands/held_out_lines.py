@@ -45,13 +45,19 @@ def surprises_of_held_out_lines(
     return HeldOutSurprises.of(found)
 
 
-def _corpus_of(files: "ModelFiles") -> Path:
-    """Return the prep folder that the model's pretraining read, else the newest one of its run."""
+def corpus_beside(files: "ModelFiles") -> Path | None:
+    """Return the prep folder that the model's pretraining read, else the newest one of its run, or None."""
     for folder in [files.folder.resolve(), *files.folder.resolve().parents][:_LEVELS]:
         if folder.name.startswith("pretrain-") and (read := prep_read_by(folder)) is not None:
             return read
         with suppress(UserError):
             return find_prep_folder(folder).prep
+    return None
+
+
+def _corpus_of(files: "ModelFiles") -> Path:
+    if (found := corpus_beside(files)) is not None:
+        return found
     raise UserError(
         f"there is no prepared corpus beside {files.folder}, from whose validation documents the threshold is taken: "
         "give --corpus FOLDER, or --top N for lines without a threshold"

@@ -4,8 +4,9 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +16,10 @@ from pipeline.commands.options import TaskOfRun
 from pipeline.folder.layout import RunFiles
 from pipeline.folder.task_folder import finished_tasks, task_folder, task_kind
 from pipeline.mlflow.store import is_server, store_uri
+
+if TYPE_CHECKING:
+    from pipeline.editor.app import Playground
+    from pretrain.inference.folders import ModelFiles
 
 MLFLOW_PORT = 5001
 EDITOR_PORT = 8012
@@ -67,25 +72,34 @@ def become_server(place: str, task: str | None, host: str, port: int) -> None:
     os.execve(sys.executable, command, environment)
 
 
-def serve_model(run: Path, task: str | None, host: str, port: int) -> None:
+def serve_model(
+    run: Path,
+    task: str | None,
+    host: str,
+    port: int,
+    playground_of: "Callable[[ModelFiles], Playground] | None" = None,
+) -> None:
     """Answer editors with the model of a run's folder until the process is told to end.
 
-    Raises UserError when there is no model, the address cannot be had, or others than this machine could ask without a
-    key.
+    `playground_of` makes what the server has beyond that, of the model's files. Raises UserError when there is no
+    model, the address cannot be had, or others than this machine could ask without a key.
     """
     from pipeline.editor.server import api_key_for, listen, serve_editor
 
     api_key = api_key_for(host)
     folder = task_folder(run, task)
     with listen(host, port) as listening:
+        from pretrain.inference.folders import find_model_folder
         from pretrain.inference.language_model import PermutationLM
         from pretrain.inference.worker import Worker
 
-        model = PermutationLM.from_run(folder, on_damaged=warn)
+        files = find_model_folder(folder, warn)
+        playground = None if playground_of is None else playground_of(files)
+        model = PermutationLM.from_run(files.folder)
         name = folder.absolute().name
         worker = Worker(model)
         worker.warm_up()
-        serve_editor(worker, name, listening, host, api_key)
+        serve_editor(worker, name, listening, host, api_key, playground)
 
 
 def _check_port(host: str, port: int) -> None:

@@ -4,6 +4,7 @@ import hmac
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -16,13 +17,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cluster.errors import UserError
 from pipeline.editor.asking import ClientGoneError
 from pipeline.editor.bodies import BodyError, read_body
+from pipeline.editor.corpus import CorpusSearch
 from pipeline.editor.events import error_body
 from pipeline.editor.llama import infill
 from pipeline.editor.openai import complete, tabby
+from pipeline.editor.page import Page
 from pipeline.editor.whole_texts import fill_holes, scan
 from pretrain.inference.worker import BusyError, Worker
 
-_OPEN_PATHS = ("/health", "/v1/health")
+_PAGE_PATH = "/"
+_OPEN_PATHS = ("/health", "/v1/health", _PAGE_PATH)
+"""What is answered without a key: that the server is there, and the page, which asks for the key."""
 _GONE = 499
 """The status that servers log for a client that has gone; nobody reads it."""
 
@@ -58,6 +63,14 @@ class Access:
         return None
 
 
+@dataclass(frozen=True)
+class Playground:
+    """What a server with the page has beyond that of editors; `search` is None where there is no corpus."""
+
+    page: Page
+    search: CorpusSearch | None
+
+
 def application(
     worker: Worker,
     model_name: str,
@@ -65,9 +78,11 @@ def application(
     api_key: str | None = None,
     host_names: frozenset[str] | None = None,
     on_start: Callable[[], None] = lambda: None,
+    playground: Playground | None = None,
 ) -> Starlette:
     """Return the application; it closes the worker when it ends. `host_names` limits what a request may ask for."""
     handlers = _Handlers(worker, model_name)
+    playground_routes = [] if playground is None else _playground_routes(playground)
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
@@ -85,6 +100,7 @@ def application(
             Route("/v1/completions", handlers.completions, methods=["POST"]),
             Route("/v1/holes", handlers.holes, methods=["POST"]),
             Route("/v1/scan", handlers.scan, methods=["POST"]),
+            *playground_routes,
         ],
         middleware=[Middleware(Access, api_key=api_key, host_names=host_names)],
         exception_handlers={
@@ -98,6 +114,18 @@ def application(
         },
         lifespan=lifespan,
     )
+
+
+def _playground_routes(playground: Playground) -> list[Route]:
+    async def page(_request: Request) -> Response:
+        return playground.page.response()
+
+    async def search(request: Request) -> Response:
+        if playground.search is None:
+            raise BodyError(404, "there is no corpus beside the model, so there is nothing to search")
+        return await playground.search.answer(request, await read_body(request))
+
+    return [Route(_PAGE_PATH, page), Route("/v1/corpus", search, methods=["POST"])]
 
 
 class _Handlers:

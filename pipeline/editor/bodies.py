@@ -17,6 +17,7 @@ _MAX_PROMPTS = 64
 _MAX_ALTERNATIVES = 20
 _MAX_TOP_LINES = 20
 _MAX_LINE = 300
+_MAX_SOUGHT = 1000
 
 
 class BodyError(Exception):
@@ -109,6 +110,12 @@ class ScanBody(_Body):
     text: str
     fast: bool | None = None
     top: Annotated[int, Field(ge=0, le=_MAX_TOP_LINES)] | None = None
+
+
+class CorpusBody(_Body):
+    """`POST /v1/corpus`: a text that documents of the corpus contain."""
+
+    text: Annotated[str, Field(min_length=1, max_length=_MAX_SOUGHT)]
 
 
 class Segments(_Body):

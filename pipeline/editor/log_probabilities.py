@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.scoring import LikelyTokens
 from pretrain.inference.shared_writing import WrittenToken
 
 
@@ -25,16 +26,24 @@ def log_probabilities(tokens: Sequence[WrittenToken], first_character: int) -> d
     }
 
 
-def scored_tokens(model: PermutationLM, prompt: bytes) -> list[WrittenToken]:
-    """Return a prompt's tokens with the log-probability of each given those before it.
+def scored_tokens(model: PermutationLM, prompt: bytes, num_alternatives: int) -> list[WrittenToken]:
+    """Return a prompt's tokens with the log-probability of each given those before it, and the most likely ones.
 
     Raises UserError for an empty prompt.
     """
-    (scored,) = model.score(prompt)
+    (scored,) = model.score(prompt, num_likely=num_alternatives)
     tokens = []
-    for token, score in zip(scored.token_P.tolist(), scored.scores.log_probability_P.tolist(), strict=True):
+    likely = scored.scores.likely or LikelyTokens.empty(len(scored.token_P), 0)
+    for token, score, token_K, score_K in zip(
+        scored.token_P.tolist(),
+        scored.scores.log_probability_P.tolist(),
+        likely.token_PK.tolist(),
+        likely.log_probability_PK.tolist(),
+        strict=True,
+    ):
+        decoded = [model.tokenizer.decode_bytes([one]) for one in token_K]
         data = model.tokenizer.decode_bytes([token])
-        tokens.append(WrittenToken(data, score, ((data, score),)))
+        tokens.append(WrittenToken(data, score, tuple(zip(decoded, score_K, strict=True))))
     return tokens
 
 

@@ -95,7 +95,10 @@ class _Completions:
         if sum(map(len, self._prompts)) > MAX_SCANNED_BYTES:
             limit = MAX_SCANNED_BYTES >> 10
             raise BodyError(413, f"prompt: longer than {limit} KiB, which is too much for logprobs with echo")
-        scoring = self._worker.call(lambda _: [scored_tokens(model, one) for one in self._prompts])
+        num_alternatives = self.body.logprobs
+        scoring = self._worker.call(
+            lambda _: [scored_tokens(model, one, num_alternatives) for one in self._prompts]
+        )
         self._prompt_tokens = await while_connected(request, asyncio.wrap_future(scoring))
 
     async def whole(self, request: Request) -> Response:

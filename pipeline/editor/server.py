@@ -8,7 +8,7 @@ import sys
 import uvicorn
 
 from cluster.errors import UserError, first_line
-from pipeline.editor.app import application
+from pipeline.editor.app import Playground, application
 from pretrain.inference.worker import Worker
 
 API_KEY_VARIABLE = "PERMCODE_API_KEY"
@@ -52,7 +52,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve_editor(
-    worker: Worker, model_name: str, listening: socket.socket, host: str, api_key: str | None
+    worker: Worker,
+    model_name: str,
+    listening: socket.socket,
+    host: str,
+    api_key: str | None,
+    playground: Playground | None = None,
 ) -> None:
     """Answer requests until the process is told to end."""
     name = f"[{host}]" if ":" in host else host
@@ -62,9 +67,17 @@ def serve_editor(
         host_names = frozenset({"localhost", "127.0.0.1", "[::1]", name})
 
     def announce() -> None:
-        print(f"{model_name}: {address}/infill and {address}/v1/completions", file=sys.stderr, flush=True)
+        answers = f"{address}/infill and {address}/v1/completions" if playground is None else f"{address}/"
+        print(f"{model_name}: {answers}", file=sys.stderr, flush=True)
 
-    app = application(worker, model_name, api_key=api_key, host_names=host_names, on_start=announce)
+    app = application(
+        worker,
+        model_name,
+        api_key=api_key,
+        host_names=host_names,
+        on_start=announce,
+        playground=playground,
+    )
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, timeout_graceful_shutdown=_SHUTDOWN_S, server_header=False
     )

@@ -227,10 +227,13 @@ class PermutationLM:
         holes = tuple(self._completion(one) for one in filling.fillings)
         return FilledHoles(holes, filling.order, filling.log_likelihood, filling.num_passes)
 
-    def score(self, texts: str | bytes | Sequence[str | bytes]) -> list[ScoredText]:
-        """Score every token of every text given those before it (see `scored_text.score_texts`)."""
+    def score(self, texts: str | bytes | Sequence[str | bytes], *, num_likely: int = 0) -> list[ScoredText]:
+        """Score every token of every text given those before it (see `scored_text.score_texts`).
+
+        With `num_likely` the scores have that many of the most likely tokens in every place.
+        """
         data = [_as_bytes(text) for text in _as_list(texts)]
-        return score_texts(self.network, self.tokenizer, data, self.segment_tokens)
+        return score_texts(self.network, self.tokenizer, data, self.segment_tokens, num_likely)
 
     def score_part(self, text: str | bytes, part: ByteRange) -> ScoredText:
         """Score a part of a text given the rest (see `scored_text.score_parts`)."""

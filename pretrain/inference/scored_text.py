@@ -54,7 +54,11 @@ class ScoredText:
 
 
 def score_texts(
-    model: TwoStreamTransformer, tokenizer: CodeTokenizer, texts: Sequence[bytes], segment_tokens: int
+    model: TwoStreamTransformer,
+    tokenizer: CodeTokenizer,
+    texts: Sequence[bytes],
+    segment_tokens: int,
+    num_likely: int = 0,
 ) -> list[ScoredText]:
     """Score every token of every text given those before it: see `score_left_to_right`.
 
@@ -63,7 +67,7 @@ def score_texts(
     for text in texts:
         _check_not_empty(text)
     tokens = tokenizer.encode_bytes_batch(texts)
-    scores = score_left_to_right(model, tokens, tokenizer.eod_id, segment_tokens)
+    scores = score_left_to_right(model, tokens, tokenizer.eod_id, segment_tokens, num_likely)
     return [_scored(tokenizer, *one) for one in zip(tokens, scores, strict=True)]
 
 

@@ -4,7 +4,7 @@ A text is read after an `<eod>`, as documents follow each other in training; the
 nor scored. In a text longer than the model's segment, a prediction sees a window and the model's memory; see
 `TokenScores.sees_all`.
 
-Shapes: B lanes, L segment, P predicted, T tokens of a text, V vocabulary.
+Shapes: B lanes, K most likely tokens, L segment, P predicted, T tokens of a text, V vocabulary.
 """
 
 import math
@@ -30,16 +30,41 @@ _MAX_LOGITS = 1 << 27
 
 
 @dataclass(frozen=True)
+class LikelyTokens:
+    """The K most likely tokens in each place, the most likely first, with their natural log-probabilities."""
+
+    token_PK: NDArray[np.int64]
+    log_probability_PK: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, num_places: int, k: int) -> "LikelyTokens":
+        """Return room for the tokens of so many places."""
+        return cls(np.zeros((num_places, k), np.int64), np.zeros((num_places, k)))
+
+    def put(self, first: int, other: "LikelyTokens") -> None:
+        """Replace the tokens of places from `first` on."""
+        places = slice(first, first + len(other.token_PK))
+        self.token_PK[places] = other.token_PK
+        self.log_probability_PK[places] = other.log_probability_PK
+
+    def after(self, num_places: int) -> "LikelyTokens":
+        """Return those of all but the first places."""
+        return LikelyTokens(self.token_PK[num_places:], self.log_probability_PK[num_places:])
+
+
+@dataclass(frozen=True)
 class TokenScores:
     """The log-probabilities (natural) of tokens, each given the tokens before it in the order.
 
     `index_P` are indices in the text, in the order of prediction; `log_probability_P` is float64. `sees_all`: every
-    prediction saw all of the text that its order allows.
+    prediction saw all of the text that its order allows. `likely`: what the model finds most likely in each place, if
+    it was asked for.
     """
 
     index_P: NDArray[np.int64]
     log_probability_P: NDArray[np.float64]
     sees_all: bool
+    likely: LikelyTokens | None = None
 
     @property
     def log_likelihood(self) -> float:
@@ -77,12 +102,17 @@ class _Window:
 
 @torch.inference_mode()
 def score_left_to_right(
-    model: TwoStreamTransformer, texts: Sequence[NDArray[np.integer]], eod_id: int, segment_tokens: int
+    model: TwoStreamTransformer,
+    texts: Sequence[NDArray[np.integer]],
+    eod_id: int,
+    segment_tokens: int,
+    num_likely: int = 0,
 ) -> list[TokenScores]:
     """Score every token of every text given those before it, reading texts in segments with the model's memory.
 
     A model without memory reads segments that overlap by half, so that a prediction sees at least half a segment
-    before it. The model must be in evaluation mode. Raises UserError for results that are not finite.
+    before it. With `num_likely` the scores have that many most likely tokens of every place. The model must be in
+    evaluation mode. Raises UserError for results that are not finite.
     """
     rows = [after_eod(tokens_T, eod_id) for tokens_T in texts]
     has_memory = model.config.memory_tokens > 0
@@ -92,22 +122,29 @@ def score_left_to_right(
         for window in ([_Window(text, 0, 0, row_T)] if has_memory else _halves(text, row_T, segment_tokens))
     ]
     scores = [np.zeros(len(row_T)) for row_T in rows]
+    likely = [LikelyTokens.empty(len(row_T), min(num_likely, model.vocab_size)) for row_T in rows]
     lanes = max(1, min(_MAX_LANES, _MAX_LOGITS // (segment_tokens * model.vocab_size)))
     for batch in text_batches([window.tokens_T for window in windows], lanes, segment_tokens):
         memory = model.empty_memory(lanes)
         for segment in batch:
             memory = memory.lanes(0, len(segment.numbers))
-            log_probabilities, memory = _score_segment(model, segment, memory, eod_id)
-            for number, part_L in zip(segment.numbers, log_probabilities, strict=True):
+            parts, memory = _score_segment(model, segment, memory, eod_id, min(num_likely, model.vocab_size))
+            for number, (part_L, likely_L) in zip(segment.numbers, parts, strict=True):
                 window = windows[number]
                 skipped = max(0, window.scored_from - segment.first)
                 first = window.first + segment.first + skipped
                 scores[window.text][first : first + len(part_L) - skipped] = part_L[skipped:]
+                likely[window.text].put(first, likely_L.after(skipped))
     for number, score_T in enumerate(scores, start=1):
         check_finite(score_T, f"the log-probabilities of text {number}")
     return [
-        TokenScores(np.arange(len(score_T) - 1), score_T[1:], sees_all=len(score_T) <= segment_tokens)
-        for score_T in scores
+        TokenScores(
+            np.arange(len(score_T) - 1),
+            score_T[1:],
+            len(score_T) <= segment_tokens,
+            likely_T.after(1) if num_likely else None,
+        )
+        for score_T, likely_T in zip(scores, likely, strict=True)
     ]
 
 
@@ -126,18 +163,23 @@ def _halves(text: int, row_T: NDArray[np.int64], segment_tokens: int) -> Iterato
 
 
 def _score_segment(
-    model: TwoStreamTransformer, segment: TextSegment, memory: SegmentMemory, eod_id: int
-) -> tuple[list[NDArray[np.float64]], SegmentMemory]:
-    """Return the log-probabilities of each lane's tokens without padding, and the memory after the segment."""
+    model: TwoStreamTransformer, segment: TextSegment, memory: SegmentMemory, eod_id: int, num_likely: int
+) -> tuple[list[tuple[NDArray[np.float64], LikelyTokens]], SegmentMemory]:
+    """Return the log-probabilities of each lane's tokens without padding, the likely ones in their places, and the
+    memory after the segment.
+    """
     tokens_BL, group_BL = segment.tokens_BL.to(model.device), segment.group_BL.to(model.device)
     content = left_to_right(group_BL, documents_of(model, tokens_BL, eod_id))
     output = model(tokens_BL, content, content, memory)
     num_tokens_B = (segment.group_BL != UNFILLED_GROUP).sum(dim=1).tolist()
-    log_probabilities = [
-        _log_probabilities(logits_PV[:num_tokens], wanted_P[:num_tokens])
+    parts = [
+        (
+            _log_probabilities(logits_PV[:num_tokens], wanted_P[:num_tokens]),
+            _likely_tokens(logits_PV[:num_tokens], num_likely),
+        )
         for logits_PV, wanted_P, num_tokens in zip(output.logits_BPV, tokens_BL, num_tokens_B, strict=True)
     ]
-    return log_probabilities, output.memory
+    return parts, output.memory
 
 
 def documents_of(model: TwoStreamTransformer, tokens_BL: Tensor, eod_id: int) -> Tensor | None:
@@ -151,6 +193,13 @@ def _log_probabilities(logits_PV: Tensor, wanted_P: Tensor) -> NDArray[np.float6
         logits_PV.double().log_softmax(dim=-1).gather(1, wanted_P1)[:, 0].cpu().numpy()
     )
     return scores
+
+
+def _likely_tokens(logits_PV: Tensor, k: int) -> LikelyTokens:
+    if k == 0:
+        return LikelyTokens.empty(len(logits_PV), 0)
+    top = logits_PV.double().log_softmax(dim=-1).topk(k, dim=-1)
+    return LikelyTokens(top.indices.cpu().numpy(), top.values.cpu().numpy())
 
 
 @torch.inference_mode()

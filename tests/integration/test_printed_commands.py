@@ -116,6 +116,8 @@ _ONLY_READ = {
     '"number of items", "candidate": "def size(self): return self.n"}]}\'': "the server's",
     "permcode serve runs/demo --editor": "answers until it is interrupted: test_serve_editor.py",
     "permcode serve RUN --editor": "as above",
+    "permcode playground runs/demo": "answers until it is interrupted: test_playground.py",
+    "permcode playground RUN": "as above",
     'curl localhost:8012/infill -d \'{"input_prefix": "def mean(values):\\n ", "input_suffix": "\\n", '
     '"n_predict": 24}\'': "as above",
     "permcode finetune --recipe translate_java_cs --from runs/java --out runs/translate "

@@ -1,4 +1,4 @@
-"""A plain wheel holds everything: packages, recipes, the report's template, the command line."""
+"""A plain wheel holds everything: packages, recipes, the report's template, the page, the command line."""
 
 import os
 import shutil
@@ -73,7 +73,7 @@ def test_every_source_file_is_in_the_wheel(installed: Path) -> None:
             assert packed == source
 
 
-def test_recipes_and_template_are_found_from_the_wheel(installed: Path, tmp_path: Path) -> None:
+def test_recipes_template_and_page_are_found_from_the_wheel(installed: Path, tmp_path: Path) -> None:
     program = (
         "import pipeline\n"
         "from importlib.resources import files\n"
@@ -81,10 +81,14 @@ def test_recipes_and_template_are_found_from_the_wheel(installed: Path, tmp_path
         "print(pipeline.__file__)\n"
         "print([load_run_config(name).seed for name in run_recipe_names()])\n"
         "print(len((files('pipeline') / 'templates' / 'report.html.j2').read_text()) > 1000)\n"
+        "from pipeline.editor.page import Page\n"
+        "print(Page().response().body.endswith(b'</html>\\n'))\n"
     )
-    where, seeds, has_template = run([sys.executable, "-c", program], tmp_path, installed).splitlines()
+    where, seeds, has_template, has_page = run(
+        [sys.executable, "-c", program], tmp_path, installed
+    ).splitlines()
     assert Path(where).is_relative_to(installed)
-    assert (seeds, has_template) == ("[0, 0, 0, 0, 0, 0, 0, 0]", "True")
+    assert (seeds, has_template, has_page) == ("[0, 0, 0, 0, 0, 0, 0, 0]", "True", "True")
 
 
 def test_the_command_line_works_from_another_folder(installed: Path, tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ FROZEN = {
     "score": "RUN | FILE... | --lines | --bytes | --per-token | --json | --task",
     "scan": "RUN | FILE... | --false-alarms | --top | --fast | --format | --corpus | --task",
     "embed": "RUN | FILE... | --out -o | --task",
+    "playground": "RUN | --task | --host | --port",
     "import": "DIR | --out -o | --from | --memory-tokens",
     "export": "RUN | DIR | --to",
     "predict": "SYSTEM | --input -i | --output -o | [KEY=VALUE]... | --task",

@@ -16,11 +16,13 @@ from data_prep.documents import SPECIAL_TOKENS
 from data_prep.steps.tokenizer_training import train_tokenizer
 from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizers.config import TokenizerConfig
-from pipeline.editor.app import application
+from pipeline.editor.app import Playground, application
+from pipeline.editor.corpus import CorpusSearch
+from pipeline.editor.page import Page
 from pipeline.editor.server import listen
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.worker import Worker
-from tests.example_corpus import tiny_model
+from tests.example_corpus import tiny_model, write_corpus
 
 SEGMENT = 48
 CODE = (
@@ -90,13 +92,22 @@ def lm(tmp_path_factory: pytest.TempPathFactory) -> PermutationLM:
     return PermutationLM(network, tokenizer, SEGMENT)
 
 
-def running(lm: PermutationLM, api_key: str | None = None, **limits: int) -> Iterator[Server]:
+def running(
+    lm: PermutationLM, api_key: str | None = None, playground: Playground | None = None, **limits: int
+) -> Iterator[Server]:
     """Run a server in a thread."""
     worker = Worker(lm, **limits)
     with listen("127.0.0.1", 0) as listening:
         started = threading.Event()
         names = None if api_key else frozenset({"127.0.0.1", "localhost"})
-        app = application(worker, "tiny", api_key=api_key, host_names=names, on_start=started.set)
+        app = application(
+            worker,
+            "tiny",
+            api_key=api_key,
+            host_names=names,
+            on_start=started.set,
+            playground=playground,
+        )
         server = uvicorn.Server(
             uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=1)
         )
@@ -111,3 +122,16 @@ def running(lm: PermutationLM, api_key: str | None = None, **limits: int) -> Ite
 @pytest.fixture(scope="package")
 def server(lm: PermutationLM) -> Iterator[Server]:
     yield from running(lm)
+
+
+CORPUS = {
+    "train": {
+        "numbers": {"mean.py": "def mean(values):\n    return sum(values) / len(values)\n", "b.py": CODE}
+    }
+}
+
+
+@pytest.fixture(scope="package")
+def playground(tmp_path_factory: pytest.TempPathFactory) -> Playground:
+    """The page, and the search of a small corpus."""
+    return Playground(Page(), CorpusSearch(write_corpus(tmp_path_factory.mktemp("corpus"), CORPUS)))

@@ -141,6 +141,10 @@ def test_log_probabilities_are_the_models(server: Server) -> None:
         logprobs["top_logprobs"][num_scored:], logprobs["token_logprobs"][num_scored:], strict=True
     ):
         assert max(top.values()) == pytest.approx(score)
+    for top, score in zip(logprobs["top_logprobs"][:num_scored], logprobs["token_logprobs"], strict=False):
+        assert 1 <= len(top) <= 3  # tokens without a text are one entry
+        assert max(top.values()) >= score - 1e-12
+    assert any(len(top) == 3 for top in logprobs["top_logprobs"][:num_scored])
     for token, offset in zip(logprobs["tokens"][:num_scored], logprobs["text_offset"], strict=False):
         assert PREFIX[offset:].startswith(token)
 

@@ -155,6 +155,38 @@ def test_without_memory_a_token_sees_at_least_half_a_segment(kind: str, length: 
         assert found == pytest.approx(expected, abs=FP64_TOLERANCE)
 
 
+@pytest.mark.parametrize("memory_tokens", [0, 5])
+@pytest.mark.parametrize("num_tokens", [3, 21])
+def test_the_likely_tokens_of_a_place_are_those_that_score_best_there(
+    memory_tokens: int, num_tokens: int
+) -> None:
+    model, text = small_model(memory_tokens=memory_tokens), random_text(num_tokens)
+    (without,) = score_left_to_right(model, [text], EOD, SEGMENT)
+    (scores,) = score_left_to_right(model, [text], EOD, SEGMENT, num_likely=4)
+    assert without.likely is None
+    assert scores.likely is not None
+    np.testing.assert_array_equal(scores.log_probability_P, without.log_probability_P)
+    assert scores.likely.token_PK.shape == scores.likely.log_probability_PK.shape == (num_tokens, 4)
+    for place in {0, num_tokens // 2, num_tokens - 1}:
+        by_token = []
+        for token in range(VOCAB):
+            changed = text.copy()
+            changed[place] = token
+            (other,) = score_left_to_right(model, [changed], EOD, SEGMENT)
+            by_token.append(other.log_probability_P[place])
+        best = np.argsort(by_token)[::-1][:4]
+        assert scores.likely.token_PK[place].tolist() == best.tolist()
+        np.testing.assert_allclose(
+            scores.likely.log_probability_PK[place], np.array(by_token)[best], atol=FP64_TOLERANCE
+        )
+
+
+def test_more_likely_tokens_than_there_are_is_all_of_them() -> None:
+    (scores,) = score_left_to_right(small_model(), [random_text(3)], EOD, SEGMENT, num_likely=VOCAB + 1)
+    assert scores.likely is not None
+    np.testing.assert_allclose(np.exp(scores.likely.log_probability_PK).sum(axis=1), 1.0)
+
+
 def test_all_tokens_chosen_from_left_to_right_are_the_text_from_left_to_right() -> None:
     model, text = small_model(), random_text(SEGMENT - 1)
     chosen = score_chosen(model, text, np.arange(len(text)), EOD, SEGMENT)
