@@ -64,7 +64,7 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    async def until(self, condition: str, seconds: float = 60) -> None:
+    async def until(self, condition: str, seconds: float = 20) -> None:
         """Wait until a condition holds."""
         end = time.monotonic() + seconds
         while not await self.value(f"Boolean({condition})"):

@@ -27,6 +27,11 @@ def locked_server(lm: PermutationLM, playground: Playground) -> Iterator[Server]
     yield from running(lm, "a key", playground)
 
 
+@pytest.fixture
+def server_without_corpus(lm: PermutationLM) -> Iterator[Server]:
+    yield from running(lm, playground=Playground(Page(), None))
+
+
 def got(server: Server, path: str, host: str | None = None) -> tuple[int, dict[str, str], str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     try:
@@ -141,10 +146,7 @@ def test_a_second_search_is_told_to_come_again(page_server: Server, monkeypatch:
     assert page_server.post("/v1/corpus", {"text": "mean"})["is_all"]
 
 
-def test_without_a_corpus_the_search_says_so(lm: PermutationLM) -> None:
-    for server in running(lm, playground=Playground(Page(), None)):
-        status, answer = server.ask("POST", "/v1/corpus", {"text": "x"})
-        assert (status, answer["error"]["message"]) == (
-            404,
-            "there is no corpus beside the model, so there is nothing to search",
-        )
+def test_without_a_corpus_the_search_says_so(server_without_corpus: Server) -> None:
+    status, answer = server_without_corpus.ask("POST", "/v1/corpus", {"text": "x"})
+    message = "there is no corpus beside the model, so there is nothing to search"
+    assert (status, answer["error"]["message"]) == (404, message)

@@ -20,12 +20,23 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not instal
 IDLE = "running === null"
 SIZES = [(1280, 900), (390, 844)]
 HOSTILE = "x = '<img src=x onerror=alert(1)>&amp;<b>'\n"
+KEY = "the-key-of-this-test"
 Use = Callable[[Browser], Coroutine[Any, Any, None]]
 
 
 @pytest.fixture(scope="module")
 def page_server(lm: PermutationLM, playground: Playground) -> Iterator[Server]:
     yield from running(lm, playground=playground)
+
+
+@pytest.fixture
+def locked_server(lm: PermutationLM, playground: Playground) -> Iterator[Server]:
+    yield from running(lm, KEY, playground)
+
+
+@pytest.fixture
+def server_without_corpus(lm: PermutationLM) -> Iterator[Server]:
+    yield from running(lm, playground=Playground(Page(), None))
 
 
 def use(
@@ -37,6 +48,7 @@ def use(
         async with browser(profile) as page:
             address = f"http://127.0.0.1:{server.port}/"
             await page.open(address, *size, is_dark=is_dark)
+            await page.until("document.getElementById('model').textContent")
             await do(page)
             assert page.problems == []
             assert [one for one in page.requests if not one.startswith((address, "data:"))] == []
@@ -66,8 +78,8 @@ async def shown(page: Browser) -> str:
 async def check_width(page: Browser, width: int) -> None:
     """Nothing is wider than the screen, and no button lies outside of it."""
     assert await page.value("document.documentElement.scrollWidth") == width
-    right = "Math.max(...Array.from(document.querySelectorAll('button:not([hidden]), input'), (e) => e.getBoundingClientRect().right))"
-    assert await page.value(right) <= width
+    rights = "[...document.querySelectorAll('button:not([hidden]), input')].map((e) => e.getBoundingClientRect().right)"
+    assert max(await page.value(rights)) <= width
 
 
 @pytest.mark.parametrize("size", SIZES, ids=["wide", "narrow"])
@@ -93,7 +105,7 @@ def test_a_text_is_completed_filled_coloured_and_scanned(
         await page.point_at(".token.new")
         assert not await page.value("document.getElementById('tip').hidden")
         rows = await page.value("[...document.querySelectorAll('#tip .choice')].map((e) => e.textContent)")
-        assert 8 <= len(rows) <= 9
+        assert 2 <= len(rows) <= 9
         assert await page.value("document.querySelectorAll('#tip .taken').length") == 1
         box = await page.value(
             "(r => [r.left, r.right, r.top, r.bottom])(document.getElementById('tip').getBoundingClientRect())"
@@ -253,12 +265,10 @@ def test_what_is_under_way_can_be_stopped(page_server: Server, tmp_path: Path) -
     use(tmp_path / "profile", page_server, steps)
 
 
-def test_the_key_is_asked_for_and_kept_in_memory_only(
-    lm: PermutationLM, playground: Playground, tmp_path: Path
-) -> None:
+def test_the_key_is_asked_for_and_kept_in_memory_only(locked_server: Server, tmp_path: Path) -> None:
     async def steps(page: Browser) -> None:
         await write(page, "x = ")
-        for key in ("a wrong one", "a key"):
+        for key in ("a wrong one", KEY):
             await page.click("#complete")
             await page.until("document.getElementById('ask').open")
             await page.value("document.getElementById('key').focus()")
@@ -272,12 +282,11 @@ def test_the_key_is_asked_for_and_kept_in_memory_only(
         assert (await shown(page)).startswith("x = ")
         kept = await page.value("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie])")
         assert json.loads(kept) == [{}, {}, ""]
-        assert "a key" not in await page.value("document.documentElement.outerHTML")
+        assert KEY not in await page.value("document.documentElement.outerHTML")
         assert all("401 (Unauthorized)" in one for one in page.problems)
         page.problems.clear()
 
-    for server in running(lm, "a key", playground):
-        use(tmp_path / "profile", server, steps)
+    use(tmp_path / "profile", locked_server, steps)
 
 
 def test_tokens_are_reached_with_the_keyboard(page_server: Server, tmp_path: Path) -> None:
@@ -300,7 +309,7 @@ def test_tokens_are_reached_with_the_keyboard(page_server: Server, tmp_path: Pat
     use(tmp_path / "profile", page_server, steps)
 
 
-def test_a_page_without_a_corpus_works(lm: PermutationLM, tmp_path: Path) -> None:
+def test_a_page_without_a_corpus_works(server_without_corpus: Server, tmp_path: Path) -> None:
     async def steps(page: Browser) -> None:
         await page.value("document.getElementById('sought').focus()")
         await page.type("x")
@@ -309,5 +318,4 @@ def test_a_page_without_a_corpus_works(lm: PermutationLM, tmp_path: Path) -> Non
         assert (await page.text("#found")).startswith("there is no corpus beside the model")
         page.problems.clear()
 
-    for server in running(lm, playground=Playground(Page(), None)):
-        use(tmp_path / "profile", server, steps)
+    use(tmp_path / "profile", server_without_corpus, steps)
