@@ -33,8 +33,8 @@ from benchmarks.model_machine import (
 )
 from benchmarks.model_sizes import SIZES, Size
 from pretrain.inference.completion import complete_tokens
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.sampling import GREEDY
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 
 PROMPT_TOKENS = 256

@@ -14,7 +14,8 @@ from benchmarks.gpu_day.day import Day
 from benchmarks.gpu_day.timing import free_memory, side_by_side, wall_ms
 from pretrain.inference import layer, session
 from pretrain.inference.context import Context
-from pretrain.inference.session import Decoder, DecodingSession
+from pretrain.inference.decoder import Decoder
+from pretrain.inference.session import DecodingSession
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.plan.hardware import gpu_of_device
 

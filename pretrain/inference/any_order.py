@@ -15,12 +15,12 @@ from torch.nn import functional
 
 from cluster.errors import UserError
 from cluster.storage import sha256_bytes
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.finite import check_finite
 from pretrain.inference.generation import NEW_TOKENS, log_probability
 from pretrain.inference.hole import EMPTY, Hole, Sides, check_place
 from pretrain.inference.open_text import OpenText
 from pretrain.inference.sampling import Sampling, pick
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 from pretrain.randomness import key_seed, keyed_generator
 

@@ -21,9 +21,10 @@ from torch import Tensor
 from cluster.errors import UserError
 from pretrain.inference.beam import beam_search
 from pretrain.inference.context import Context
+from pretrain.inference.decoder import Decoder, check_positions, check_room
 from pretrain.inference.generation import Generated, OnToken, generate
 from pretrain.inference.sampling import Sampling, uniforms_of_lanes
-from pretrain.inference.session import Decoder, DecodingSession, check_positions, check_room
+from pretrain.inference.session import DecodingSession
 from pretrain.inference.token_rules import TokenRules
 
 

@@ -12,7 +12,8 @@ from hashlib import sha256
 import torch
 
 from pretrain.inference.context import Context
-from pretrain.inference.session import Decoder, DecodingSession
+from pretrain.inference.decoder import Decoder
+from pretrain.inference.session import DecodingSession
 
 
 class HistoryCache:

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from cluster.errors import UserError
 from pretrain.inference.context import Context
+from pretrain.inference.decoder import Decoder, check_positions, check_room
 from pretrain.inference.history import HistoryCache, read_from_start
-from pretrain.inference.session import Decoder, DecodingSession, check_positions, check_room
+from pretrain.inference.session import DecodingSession
 
 EMPTY = -1
 """In place of a token: a column that stays empty, of another hole that is not filled yet."""

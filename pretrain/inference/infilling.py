@@ -12,11 +12,11 @@ from torch import Tensor
 from cluster.errors import UserError
 from pretrain.inference.any_order import FillingOrder, fill_any_order
 from pretrain.inference.beam import beam_search
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.generation import Generated, OnToken, Writing, generate
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Hole, Holes, Sides, check_place
 from pretrain.inference.sampling import GREEDY, Sampling, uniforms_of_lanes
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules, specials_but
 
 _SHORTEST_PLACE_TOKENS = 8

@@ -21,12 +21,12 @@ from torch.nn import functional
 
 from cluster.errors import UserError
 from pretrain.inference.any_order import fill_places
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import EMPTY, Sides, check_place
 from pretrain.inference.infilling import HoleRequest, fill_unknown_length, place_lengths
 from pretrain.inference.open_text import OpenText
 from pretrain.inference.sampling import Sampling
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules, specials_but
 
 

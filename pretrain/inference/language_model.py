@@ -21,6 +21,7 @@ from cluster.errors import UserError
 from data_prep.tokenizer import CodeTokenizer
 from pretrain.inference.any_order import FillingOrder, check_order
 from pretrain.inference.completion import check_prompts, complete_by_beam, complete_tokens
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.embedding import embed_texts
 from pretrain.inference.folders import OnDamaged, checked_model
 from pretrain.inference.generation import Generated
@@ -32,7 +33,6 @@ from pretrain.inference.results import Completion, FilledHoles
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.scanned_text import ScannedLine, ScannedText, scan_texts
 from pretrain.inference.scored_text import ScoredText, score_parts, score_texts
-from pretrain.inference.session import Decoder
 from pretrain.inference.text_ranges import ByteRange
 from pretrain.inference.text_stream import TextStream
 from pretrain.inference.token_rules import TokenRules, specials_but

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from data_prep.tokenizer import CodeTokenizer
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_known_length
 from pretrain.inference.results import Completion
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.scanned_text import ScannedLine
-from pretrain.inference.session import Decoder
 from pretrain.inference.text_stream import TextStream
 from pretrain.inference.token_rules import TokenRules, specials_but
 

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pretrain.inference.decoder import Decoder, check_positions, check_room
 from pretrain.inference.history import read_from_start
 from pretrain.inference.hole import laid_out
-from pretrain.inference.session import Decoder, DecodingSession, check_positions, check_room
+from pretrain.inference.session import DecodingSession
 
 
 class OpenText:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pretrain.inference.session import Decoder, DecodingSession, check_room
+from pretrain.inference.decoder import Decoder, check_room
+from pretrain.inference.session import DecodingSession
 
 
 @dataclass(eq=False)

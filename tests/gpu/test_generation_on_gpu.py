@@ -10,10 +10,11 @@ from torch import Tensor
 from pretrain.inference import completion, layer, session
 from pretrain.inference.completion import complete_by_beam, complete_tokens
 from pretrain.inference.context import Context
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.gpu import static_passes
 from pretrain.inference.gpu.self_check import deviation
 from pretrain.inference.sampling import GREEDY, Sampling
-from pretrain.inference.session import Decoder, DecodingSession
+from pretrain.inference.session import DecodingSession
 from pretrain.inference.token_rules import TokenRules
 from tests.unit.pretrain.inference.gpu.decoders import (
     POSITIONS,

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain.inference.completion import Continuation
-from pretrain.inference.session import Decoder
+from pretrain.inference.decoder import Decoder
 from pretrain.model.layout import TokenLayout
 from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from pretrain.inference.any_order import fill_any_order
 from pretrain.inference.completion import Continuation, complete_by_beam
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.sampling import GREEDY
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 from pretrain.model.config import ModelConfig, PositionsConfig
 from pretrain.model.transformer import TwoStreamTransformer

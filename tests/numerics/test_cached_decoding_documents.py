@@ -8,11 +8,11 @@ from torch import Tensor
 
 from pretrain.inference.any_order import fill_any_order
 from pretrain.inference.completion import complete_by_beam, complete_tokens
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.infilling import HoleRequest, fill_known_length
 from pretrain.inference.sampling import GREEDY
 from pretrain.inference.scoring import score_chosen
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 from pretrain.model.config import PositionsConfig
 from pretrain.model.layout import TokenLayout

@@ -16,9 +16,9 @@ from finetune.systems.writers.permutation_lm import PermutationWriter, Permutati
 from finetune.systems.writers.prefix_layout import PrefixLayout, side_by_side
 from finetune.systems.writers.sequences import Sequences
 from pretrain.inference.completion import Continuation
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.scoring import score_chosen
-from pretrain.inference.session import Decoder
 from pretrain.model.config import PositionsConfig
 from tests.example_corpus import stdlib_packages, write_corpus
 from tests.small_models import ABSOLUTE, RELATIVE

@@ -28,10 +28,10 @@ from finetune.systems.writers.prefix_layout import (
 )
 from finetune.systems.writers.sequences import Sequences, Source, Target
 from pretrain.inference.completion import Continuation
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_unknown_length, place_lengths
-from pretrain.inference.session import Decoder
 from pretrain.model.segment_memory import SegmentMemory
 from pretrain.model.transformer import TwoStreamTransformer
 from pretrain.randomness import keyed_generator

@@ -31,7 +31,7 @@ from benchmarks.gpu_day.timing import growth_exponent
 from benchmarks.gpu_day.training_step import CausalStep, OurStep, attention_by
 from benchmarks.gpu_day.warming import in_parallel
 from pipeline.folder.recipe import load_run_config
-from pretrain.inference.session import Decoder
+from pretrain.inference.decoder import Decoder
 from pretrain.model.fused.gpu.tile_sizes import table
 from pretrain.model.transformer import TwoStreamTransformer
 

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from cluster.errors import UserError
 from pretrain.inference import infilling
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Hole, Holes, Sides
 from pretrain.inference.infilling import HoleRequest, fill_known_length, fill_unknown_length
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import GREEDY, Sampling
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 from pretrain.model.config import AbsoluteLearnedPositions, PositionsConfig
 from tests.small_models import ABSOLUTE, RELATIVE, VOCAB, small_model

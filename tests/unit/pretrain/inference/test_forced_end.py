@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from pretrain.inference.beam import beam_search
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.generation import generate
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_unknown_length
 from pretrain.inference.sampling import GREEDY
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 from tests.small_models import small_model
 

@@ -13,11 +13,11 @@ from torch import Tensor
 from cluster.errors import UserError
 from pretrain.inference.any_order import FillingOrder, fill_any_order
 from pretrain.inference.completion import complete_by_beam, complete_tokens
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_known_length, fill_unknown_length, place_lengths
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.scoring import score_chosen
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules
 from pretrain.model.layout import TokenLayout
 from pretrain.model.transformer import TwoStreamTransformer

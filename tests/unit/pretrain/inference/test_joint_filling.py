@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from cluster.errors import UserError
 from data_prep.documents import SPECIAL_TOKENS
+from pretrain.inference.decoder import Decoder
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_known_length, fill_unknown_length, place_lengths
 from pretrain.inference.joint_filling import HoleSize, fill_jointly
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.scoring import score_chosen
-from pretrain.inference.session import Decoder
 from pretrain.inference.token_rules import TokenRules, specials_but
 from pretrain.model.transformer import TwoStreamTransformer
 from tests.slow_logits import logits_at

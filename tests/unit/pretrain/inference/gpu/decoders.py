@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pretrain.inference.session import Decoder
+from pretrain.inference.decoder import Decoder
 from pretrain.model.config import ModelConfig
 from pretrain.model.transformer import TwoStreamTransformer
 
