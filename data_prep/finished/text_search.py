@@ -31,12 +31,13 @@ class Found:
 def find_text(
     corpus: PreparedCorpus, text: bytes, most: int, must_stop: Callable[[], bool] = lambda: False
 ) -> Found:
-    """Return the first `most` documents that contain `text`, in the order of the splits and their tars.
+    """Return the first `most` documents that contain `text`, those of training first, in the order of the tars.
 
     Every block is read and decoded, so the time grows with the corpus: `must_stop` is asked before each one. Raises
     UserError when a block is damaged.
     """
-    entries = [(split, entry) for split in corpus.manifest.splits for entry in corpus.blocks(split)]
+    splits = sorted(corpus.manifest.splits, key=lambda split: split != "train")
+    entries = [(split, entry) for split in splits for entry in corpus.blocks(split)]
     num_documents = sum(entry.num_docs for _, entry in entries)
     found: list[FoundDocument] = []
     num_searched = 0

@@ -18,7 +18,7 @@ SPLITS = {"train": FILES, "validation": {"gamma": {"f.py": "def f():\n    return
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> PreparedCorpus:
     folder: Path = tmp_path_factory.mktemp("corpus")
-    return write_corpus(folder, SPLITS, block_docs=2)
+    return write_corpus(folder, dict(reversed(SPLITS.items())), block_docs=2)
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,7 @@ def test_tokens_are_reached_with_the_keyboard(page_server: Server, tmp_path: Pat
             await page.call("Input.dispatchKeyEvent", {"type": kind, "key": key})
 
     async def steps(page: Browser) -> None:
-        await write(page, "def f(x):\n    return x\n")
+        await write(page, "x\n" * 40)
         await do(page, "probabilities")
         await page.value("document.getElementById('result').focus()")
         for key, number in (("ArrowRight", 0), ("ArrowRight", 1), ("ArrowLeft", 0), ("ArrowLeft", 0)):
@@ -303,6 +303,19 @@ def test_tokens_are_reached_with_the_keyboard(page_server: Server, tmp_path: Pat
             index = "[...document.querySelectorAll('.token')].indexOf(document.querySelector('.on'))"
             assert await page.value(index) == number
             assert not await page.value("document.getElementById('tip').hidden")
+        # On to tokens that are out of sight at first: the text is scrolled, and the alternatives stay beside the token.
+        while await page.value("document.getElementById('result').scrollTop") == 0:
+            await press(page, "ArrowRight")
+        await page.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        before = await page.value(index)
+        await press(page, "ArrowRight")
+        assert await page.value(index) == before + 1
+        gap = await page.value(
+            "((t, r) => Math.min(Math.abs(t.top - r.bottom), Math.abs(r.top - t.bottom)))"
+            "(document.getElementById('tip').getBoundingClientRect(),"
+            " document.querySelector('.on').getBoundingClientRect())"
+        )
+        assert gap < 10
         await press(page, "Escape")
         assert await page.value("document.getElementById('tip').hidden")
 
