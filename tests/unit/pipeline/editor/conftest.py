@@ -106,8 +106,9 @@ def running(lm: PermutationLM, api_key: str | None = None, **limits: int) -> Ite
         yield Server(listening.getsockname()[1], worker, lm)
         server.should_exit = True
         thread.join(60)
+        assert not thread.is_alive()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server(lm: PermutationLM) -> Iterator[Server]:
     yield from running(lm)
