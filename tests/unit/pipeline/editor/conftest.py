@@ -117,9 +117,10 @@ def running(
         yield Server(listening.getsockname()[1], worker, lm)
         server.should_exit = True
         thread.join(60)
+        assert not thread.is_alive()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def server(lm: PermutationLM) -> Iterator[Server]:
     yield from running(lm)
 
