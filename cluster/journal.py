@@ -160,8 +160,9 @@ class JournalTail:
         except FileNotFoundError:
             return []
         # What follows the last newline may still be in the writing.
-        whole, newline, _ = data.rpartition(b"\n")
+        whole, newline, rest = data.rpartition(b"\n")
         records = list(self._checker.records(whole.split(b"\n"))) if newline else []
+        self._checker.check_rest(rest)
         read = whole + newline
         if self._offset_bytes == 0:
             self._head = read[:_HEAD_BYTES]
@@ -190,6 +191,12 @@ class _Checker:
             record = self._unchecked(line) if found is None else self._checked(line, found)
             if record is not None:
                 yield record
+
+    def check_rest(self, rest: bytes) -> None:
+        """Raise UserError if what follows the last newline is a whole line and one byte: that was its newline."""
+        if _CHECK.search(rest[:-1]) is not None:
+            self._num_lines += 1
+            raise self._damaged("it was changed")
 
     def _checked(self, line: bytes, found: re.Match[bytes]) -> JournalRecord:
         text, check = line[: found.start()] + b"}", int(found[1], 16)

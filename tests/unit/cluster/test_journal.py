@@ -129,12 +129,12 @@ def written(path: Path, attempts: int = 2) -> list[bytes]:
 
 
 def test_no_changed_byte_of_a_whole_line_is_read(tmp_path: Path) -> None:
-    """One bit of every byte but the last newline: without it the last line is one that a kill tore."""
+    """One bit of every byte, also of the last newline: a kill tears a line before it, and leaves nothing after it."""
     path = tmp_path / "journal.jsonl"
     data = b"".join(written(path))
     records = read_journal(path)
     num_named = 0
-    for place in range(len(data) - 1):
+    for place in range(len(data)):
         mask = 1 << place % 8
         changed = bytearray(data)
         changed[place] ^= mask
