@@ -1,7 +1,7 @@
 """What a command is doing, in a file of its run's folder, for readers on any machine that sees the storage.
 
 `.state.json` is written again at most every 2 s, when something has changed. It has no times that would have to be
-compared with another clock: whether the command lives is told by the folder's lease.
+compared with another clock: the folder's lease shows whether the command is alive.
 """
 
 import threading

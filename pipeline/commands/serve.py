@@ -79,7 +79,7 @@ def serve_model(
     port: int,
     playground_of: "Callable[[ModelFiles], Playground] | None" = None,
 ) -> None:
-    """Answer editors with the model of a run's folder until the process is told to end.
+    """Answer editors with the model of a run's folder until the process gets SIGINT or SIGTERM.
 
     `playground_of` makes what the server has beyond that, of the model's files. Raises UserError when there is no
     model, the address cannot be had, or others than this machine could ask without a key.

@@ -20,7 +20,7 @@ _MOST_LINE_CHARACTERS = 300
 
 
 class CorpusSearch:
-    """Searches one after the other; whoever comes while one is under way is told to come again."""
+    """Runs one search at a time; a request during a search gets status 429."""
 
     def __init__(self, corpus: PreparedCorpus) -> None:
         self._corpus = corpus

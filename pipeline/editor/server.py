@@ -59,7 +59,7 @@ def serve_editor(
     api_key: str | None,
     playground: Playground | None = None,
 ) -> None:
-    """Answer requests until the process is told to end."""
+    """Answer requests until the process gets SIGINT or SIGTERM."""
     name = f"[{host}]" if ":" in host else host
     address = f"http://{name}:{listening.getsockname()[1]}"
     host_names = None

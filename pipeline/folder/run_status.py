@@ -16,7 +16,7 @@ CommandState = Literal["running", "waiting", "finished", "interrupted", "failed"
 
 @dataclass(frozen=True)
 class RunStatus:
-    """The newest command in a run's folder. Whether it lives is told by its lease, without comparing clocks."""
+    """The newest command in a run's folder. Its lease shows whether it is alive, without comparing clocks."""
 
     state: CommandState
     lease: LeaseSight

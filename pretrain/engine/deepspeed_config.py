@@ -93,7 +93,7 @@ def deepspeed_config(
 
 
 def _sums_in_float32(settings: EngineSettings, micro_batches: int) -> bool:
-    """Return whether DeepSpeed is told to add up a worker's `micro_batches` gradients in float32.
+    """Return whether DeepSpeed is configured to sum a worker's `micro_batches` gradients in float32.
 
     Sums of many bfloat16 gradients lose the small ones. Without ZeRO, DeepSpeed has no other.
     """

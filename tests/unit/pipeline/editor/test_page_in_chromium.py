@@ -275,7 +275,7 @@ def test_the_key_is_asked_for_and_kept_in_memory_only(locked_server: Server, tmp
             await page.type(key)
             await page.click("#use button")
             await page.until("document.getElementById('ask').open || running === null")
-            if key == "a wrong one":  # it is asked for again; whoever closes the question is told
+            if key == "a wrong one":  # it is asked for again; closing the dialog shows an error
                 await page.value("document.getElementById('ask').close()")
                 await page.until(IDLE)
                 assert await page.text("#error") == "Without the key the server does not answer."
