@@ -26,7 +26,7 @@ import uvicorn
 
 from data_prep.tokenizer import CodeTokenizer
 from pipeline.editor.app import application
-from pipeline.editor.server import listen
+from pipeline.editor.listening import listen
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.worker import Worker
 

@@ -57,7 +57,7 @@ def scan_lines(request: ScanRequest) -> Iterator[str]:
     from pretrain.inference.language_model import PermutationLM
 
     found_files = find_model_folder(request.run, warn)
-    model = PermutationLM.from_run(found_files.folder)
+    model = PermutationLM.from_files(found_files)
     held_out, limit = None, Limit(None, None)
     if request.top is None:
         held_out = surprises_of_held_out_lines(model, found_files, request.corpus, fast=request.fast)

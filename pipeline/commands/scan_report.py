@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from math import isfinite, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pipeline.folder.user_files import TextFile
+from pretrain.inference.scan_records import bits, line_figures, line_record, written_record
 
 if TYPE_CHECKING:
     from pretrain.inference.results import Completion
@@ -68,10 +68,10 @@ def table_lines(files: Sequence[ScannedFile], limit: Limit) -> Iterator[str]:
             line = found.line
             yield (
                 f"{line.number:>6}  {line.surprise_bits:15.2f}"
-                f"  {_bits(line.log_probability_before):12.2f}  {_cut(one.code(line.number))}"
+                f"  {bits(line.log_probability_before):12.2f}  {_cut(one.code(line.number))}"
             )
             if found.instead is not None:
-                yield f"{'':6}  {_bits(found.instead.log_likelihood):15.2f}  {'instead':>12}  {_written(one, found)}"
+                yield f"{'':6}  {bits(found.instead.log_likelihood):15.2f}  {'instead':>12}  {_written(one, found)}"
 
 
 def _summary(one: ScannedFile, limit: Limit) -> str:
@@ -114,28 +114,12 @@ def json_lines(files: Sequence[ScannedFile], limit: Limit) -> Iterator[str]:
 
 
 def _record(line: "ScannedLine", found: Surprising | None) -> dict[str, Any]:
-    record: dict[str, Any] = {
-        "line": line.number,
-        "start_byte": line.bytes.start,
-        "end_byte": line.bytes.end,
-        "num_tokens": len(line.tokens),
-        **_figures(line),
-    }
+    record = line_record(line)
     if found is not None:
         record["lowest_false_alarm_rate"] = found.false_alarm_rate
         if found.instead is not None:
-            record["instead"] = {
-                "text": found.instead.text,
-                "bits": _finite(_bits(found.instead.log_likelihood)),
-            }
+            record["instead"] = written_record(found.instead)
     return record
-
-
-def _figures(line: "ScannedLine") -> dict[str, float | None]:
-    return {
-        "bits_given_rest": _finite(line.surprise_bits),
-        "bits_given_before": _finite(_bits(line.log_probability_before)),
-    }
 
 
 def sarif(files: Sequence[ScannedFile], limit: Limit) -> dict[str, Any]:
@@ -175,7 +159,7 @@ def _result(one: ScannedFile, found: Surprising) -> dict[str, Any]:
     artifact = {"uri": _uri(one.file.name)}
     region = {"startLine": line.number, "startColumn": 1, "endLine": line.number, "endColumn": len(code) + 1}
     text = f"This line has {line.surprise_bits:.1f} bits given the rest of the file, and "
-    text += f"{_bits(line.log_probability_before):.1f} given the text before it."
+    text += f"{bits(line.log_probability_before):.1f} given the text before it."
     result: dict[str, Any] = {
         "ruleId": _RULE,
         "ruleIndex": 0,
@@ -189,7 +173,7 @@ def _result(one: ScannedFile, found: Surprising) -> dict[str, Any]:
                 }
             }
         ],
-        "properties": _figures(line),
+        "properties": line_figures(line),
     }
     if found.false_alarm_rate is not None:
         result["rank"] = 100.0 * (1.0 - found.false_alarm_rate)
@@ -211,12 +195,3 @@ def _uri(name: str) -> str:
     """Return a file's name as a URI reference: relative paths stay relative."""
     path = Path(name)
     return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
-
-
-def _bits(log_probability: float) -> float:
-    return -log_probability / log(2.0)
-
-
-def _finite(value: float) -> float | None:
-    """Return a number that JSON can express."""
-    return value if isfinite(value) else None

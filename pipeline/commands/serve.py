@@ -1,7 +1,6 @@
 """`permcode serve`: serves a registered system with MLflow's server, or a model to editors, over HTTP."""
 
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cluster.errors import UserError, first_line
+from cluster.errors import UserError
 from pipeline.commands.exit_codes import exit_codes, warn
 from pipeline.commands.options import TaskOfRun
+from pipeline.editor.listening import listen, url_host
 from pipeline.folder.layout import RunFiles
 from pipeline.folder.task_folder import finished_tasks, task_folder, task_kind
 from pipeline.mlflow.store import is_server, store_uri
@@ -52,7 +52,7 @@ def become_server(place: str, task: str | None, host: str, port: int) -> None:
     """
     from pipeline.mlflow.registry import CHAMPION
 
-    _check_port(host, port)
+    listen(host, port).close()
     store, task = (place, task) if "://" in place else _store_and_kind(Path(place), task)
     name = _registered_name(store, task)
     environment = {**os.environ, "MLFLOW_TRACKING_URI": store, "MLFLOW_REGISTRY_URI": store}
@@ -68,7 +68,7 @@ def become_server(place: str, task: str | None, host: str, port: int) -> None:
         [str(Path(sys.executable).parent), environment.get("PATH", os.defpath)]
     )
     print(f"{name}: starting, which takes some seconds", file=sys.stderr, flush=True)
-    announce(f"http://{f'[{host}]' if ':' in host else host}:{port}", name)
+    announce(f"http://{url_host(host)}:{port}", name)
     os.execve(sys.executable, command, environment)
 
 
@@ -82,9 +82,9 @@ def serve_model(
     """Answer editors with the model of a run's folder until the process gets SIGINT or SIGTERM.
 
     `playground_of` makes what the server has beyond that, of the model's files. Raises UserError when there is no
-    model, the address cannot be had, or others than this machine could ask without a key.
+    model, the address cannot be bound, or others than this machine could ask without a key.
     """
-    from pipeline.editor.server import api_key_for, listen, serve_editor
+    from pipeline.editor.server import api_key_for, serve_editor
 
     api_key = api_key_for(host)
     folder = task_folder(run, task)
@@ -95,20 +95,11 @@ def serve_model(
 
         files = find_model_folder(folder, warn)
         playground = None if playground_of is None else playground_of(files)
-        model = PermutationLM.from_run(files.folder)
+        model = PermutationLM.from_files(files)
         name = folder.absolute().name
         worker = Worker(model)
         worker.warm_up()
         serve_editor(worker, name, listening, host, api_key, playground)
-
-
-def _check_port(host: str, port: int) -> None:
-    try:
-        socket.create_server((host, port)).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"cannot listen on {host}:{port} ({first_line(error)}): give another --port"
-        ) from None
 
 
 def announce(address: str, name: str) -> "subprocess.Popen[bytes]":

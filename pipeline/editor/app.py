@@ -33,9 +33,9 @@ _GONE = 499
 
 
 class Access:
-    """Who may ask: whoever gives the key, if there is one; on loopback only who asks for this machine by its name.
+    """Middleware that checks the API key, if there is one, and the Host header, if `host_names` is given.
 
-    The latter keeps web pages out that had their own name resolved to loopback.
+    The Host check prevents DNS rebinding: a web page whose own name resolves to loopback is refused.
     """
 
     def __init__(self, app: ASGIApp, api_key: str | None, host_names: frozenset[str] | None) -> None:

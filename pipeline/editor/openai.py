@@ -131,17 +131,12 @@ class _Completions:
         return EventStream(self._events(stream), stream.cancel)
 
     async def _events(self, stream: Stream) -> AsyncIterator[dict[str, Any] | str]:
-        num_characters = [
-            0 if self.body.echo else len(prompt)
-            for prompt in self.body.prompt
-            for _ in range(self._num_samples)
-        ]
+        num_characters = [len(prompt) for prompt in self.body.prompt for _ in range(self._num_samples)]
         if self.body.echo:
             for index in range(len(num_characters)):
                 number = index // self._num_samples
                 prompt = self.body.prompt[number]
                 yield self._chunk(index, prompt, self._logprobs(self._prompt_tokens[number], 0))
-                num_characters[index] = len(prompt)
         async for new in stream.texts():
             index = new.request * self._num_samples + new.sample
             yield self._chunk(index, new.text, self._logprobs(new.tokens, num_characters[index]))

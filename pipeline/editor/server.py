@@ -7,8 +7,9 @@ import sys
 
 import uvicorn
 
-from cluster.errors import UserError, first_line
+from cluster.errors import UserError
 from pipeline.editor.app import Playground, application
+from pipeline.editor.listening import url_host
 from pretrain.inference.worker import Worker
 
 API_KEY_VARIABLE = "PERMCODE_API_KEY"
@@ -36,21 +37,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens. Raises UserError when the address cannot be had."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=1024)
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"cannot listen on {host}:{port} ({first_line(error)}): give another --port"
-        ) from None
-    # Its connections inherit this, which asyncio leaves out here: without it the end of an answer may wait 40 ms until
-    # the client acknowledges the beginning.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
 def serve_editor(
     worker: Worker,
     model_name: str,
@@ -60,7 +46,7 @@ def serve_editor(
     playground: Playground | None = None,
 ) -> None:
     """Answer requests until the process gets SIGINT or SIGTERM."""
-    name = f"[{host}]" if ":" in host else host
+    name = url_host(host)
     address = f"http://{name}:{listening.getsockname()[1]}"
     host_names = None
     if api_key is None:

@@ -4,7 +4,6 @@ They are done one after the other, between passes of other requests, which share
 """
 
 import asyncio
-from math import isfinite, log
 from typing import Any
 
 from starlette.requests import Request
@@ -14,7 +13,7 @@ from pipeline.editor.asking import sampling_of, while_connected
 from pipeline.editor.bodies import MAX_SCANNED_BYTES, BodyError, HolesBody, ScanBody, as_bytes, checked
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.results import FilledHoles
-from pretrain.inference.scanned_text import ScannedLine
+from pretrain.inference.scan_records import line_record, written_record
 from pretrain.inference.worker import ServeOthers, Worker
 
 
@@ -73,7 +72,7 @@ def _scanned(model: PermutationLM, text: bytes, body: ScanBody, serve_others: Se
     (scanned,) = model.scan(text, fast=bool(body.fast), after_batch=serve_others)
     top = scanned.ranked()[: body.top or 0]
     instead = {
-        line.number: {"text": written.text, "bits": _bits(written.log_likelihood)}
+        line.number: written_record(written)
         for line, written in zip(top, model.rewrite_lines(text, top), strict=True)
         if written is not None
     }
@@ -81,22 +80,5 @@ def _scanned(model: PermutationLM, text: bytes, body: ScanBody, serve_others: Se
         "sees_all": scanned.sees_all,
         "num_tokens": scanned.num_tokens,
         "top": [line.number for line in top],
-        "lines": [{**_figures(line), "instead": instead.get(line.number)} for line in scanned.lines],
+        "lines": [{**line_record(line), "instead": instead.get(line.number)} for line in scanned.lines],
     }
-
-
-def _figures(line: ScannedLine) -> dict[str, Any]:
-    return {
-        "line": line.number,
-        "start_byte": line.bytes.start,
-        "end_byte": line.bytes.end,
-        "num_tokens": len(line.tokens),
-        "bits_given_rest": _bits(line.log_probability),
-        "bits_given_before": _bits(line.log_probability_before),
-    }
-
-
-def _bits(log_probability: float) -> float | None:
-    """Return bits; None for what JSON cannot express."""
-    bits = -log_probability / log(2.0)
-    return bits if isfinite(bits) else None

@@ -4,7 +4,7 @@ Shapes: k places of a plan, R places left, T tokens, V vocabulary.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -138,11 +138,11 @@ class _Filler:
 
     def predict_left(self) -> Tensor:
         """Return the logits [R, V] of every place that is left, given all chosen tokens."""
-        return self._pass(self._unwritten, self.left, [len(self._unwritten)] * len(self.left))
+        return self._pass({}, self.left, [len(self._unwritten)] * len(self.left))
 
     def choose_in_turn(self, at_once: int) -> None:
         """Choose the tokens of all places as they are listed."""
-        proposed_kV = self._pass([], self.left[:at_once], [0] * len(self.left[:at_once]))
+        proposed_kV = self._pass({}, self.left[:at_once], [0] * len(self.left[:at_once]))
         is_exact = True
         """Whether the first proposal's logits are given all chosen tokens: then it needs no verification."""
         while True:
@@ -171,12 +171,11 @@ class _Filler:
 
     def _verify(self, drafts: Sequence[int], tokens: Sequence[int], after: Sequence[Sequence[int]]) -> Tensor:
         """Write what is not written and the drafts; return the logits of drafts and of what comes after each number."""
-        self.token_at.update(zip(drafts, tokens, strict=True))
         num_chosen = len(self._unwritten)
         ranks = [num_chosen + number for number in range(len(drafts))]
         ranks += [num_chosen + number for number, places in enumerate(after) for _ in places]
         predicted = [*drafts, *(place for places in after for place in places)]
-        seen_XV = self._pass([*self._unwritten, *drafts], predicted, ranks)
+        seen_XV = self._pass(dict(zip(drafts, tokens, strict=True)), predicted, ranks)
         self._unwritten = []
         return seen_XV
 
@@ -188,15 +187,13 @@ class _Filler:
             return 0
         p_kV = self._probabilities(seen_XV[: len(drafts)])
         accepts = self._uniforms(len(drafts)).tolist()
-        for place in drafts:
-            del self.token_at[place]
         for number, (place, token) in enumerate(zip(drafts, tokens, strict=True)):
             p_V, q_V = p_kV[number], q_kV[number]
             if accepts[number] * float(q_V[token]) < float(p_V[token]):
                 self._accept(place, token, seen_XV[number])
                 continue
             replaced = int(pick((p_V - q_V).clamp(min=0)[None], self._uniforms(1))[0])
-            self._erase(drafts[number:])
+            self._text.session.erase(self._columns(drafts[number:]))
             self._accept(place, replaced, seen_XV[number])
             self._unwritten = [place]
             return number
@@ -234,17 +231,16 @@ class _Filler:
         check_finite(score_1, NEW_TOKENS)
         self.score_at[place] = float(score_1)
 
-    def _erase(self, places: Sequence[int]) -> None:
-        for place in places:
-            self.token_at.pop(place, None)
-        self._text.session.erase(self._columns(places))
-
-    def _pass(self, written: Sequence[int], predicted: Sequence[int], ranks: Sequence[int]) -> Tensor:
+    def _pass(self, drafts: Mapping[int, int], predicted: Sequence[int], ranks: Sequence[int]) -> Tensor:
+        """Write what is not written and the drafts, tokens by place; return the logits of `predicted`."""
         self.num_passes += 1
-        token_1T = self._row([self.token_at[place] for place in written])
-        rank_1T = self._row(range(len(written)))
+        written = {place: self.token_at[place] for place in self._unwritten} | dict(drafts)
         return self._text.session.step(
-            token_1T, self._columns(written), rank_1T, self._columns(predicted), self._row(ranks)
+            self._row(list(written.values())),
+            self._columns(list(written)),
+            self._row(range(len(written))),
+            self._columns(predicted),
+            self._row(ranks),
         )[0]
 
     def _columns(self, places: Sequence[int]) -> Tensor:

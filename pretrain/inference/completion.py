@@ -106,7 +106,7 @@ class Continuation:
         return self.column + 1 >= self._segment_end
 
     def advance(self, token_B: Tensor) -> None:
-        """Take note of tokens that somebody else writes and predicts what follows."""
+        """Update the state for tokens that the shared lanes write, not `session`."""
         if self._tokens_BC is not None:
             self._tokens_BC[:, self.column] = token_B
         self.column += 1
@@ -123,7 +123,7 @@ class Continuation:
         self.forget(lane_X)
 
     def forget(self, lane_X: Tensor) -> None:
-        """Take note of lanes that are kept where somebody else writes them."""
+        """Keep the state of only these lanes; `session` does not change."""
         if self._tokens_BC is not None:
             self._tokens_BC = self._tokens_BC[lane_X]
 
@@ -222,5 +222,10 @@ def check_prompts(prompts: Sequence[Sized], max_new_tokens: int, stops: Sequence
         raise UserError(f"the number of new tokens must be at most {MAX_NEW_TOKENS}, got {max_new_tokens}")
     if not prompts or not all(map(len, prompts)):
         raise UserError("the prompt is empty: give at least one character to continue from")
+    check_stops(stops)
+
+
+def check_stops(stops: Sequence[Sized]) -> None:
+    """Raise UserError for an empty stop string."""
     if not all(map(len, stops)):
         raise UserError("a text to stop at is empty: give at least one character, or leave it out")

@@ -1,4 +1,4 @@
-"""The threshold above which a line surprises, from the surprises of lines that nobody has seen in training.
+"""The threshold above which a line surprises, from the surprises of held-out lines.
 
 Shapes: N held-out lines.
 """

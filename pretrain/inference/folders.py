@@ -57,6 +57,14 @@ class ModelFiles:
                 return ObjectiveConfig.model_validate(stored)
         return None
 
+    def checked_description(self) -> ModelDescription:
+        """Verify the files, unless they were, and return the description. Raises UserError for a damaged file."""
+        if not self.is_checkpoint:
+            return check_model_folder(self.folder)
+        if not self.is_checked and (problem := find_damage(self.folder)) is not None:
+            raise UserError(f"checkpoint {self.folder}: {problem}; use another checkpoint")
+        return ModelDescription.read(self.description)
+
     def build(self, description: ModelDescription) -> TwoStreamTransformer:
         """Build the network with its weights. Raises UserError when they cannot be read or are of another network."""
         if self.is_checkpoint:
@@ -97,13 +105,7 @@ def checked_model(path: Path, on_damaged: OnDamaged | None = None) -> tuple[Mode
     Raises UserError when there is none or a file is damaged.
     """
     files = find_model_folder(path, on_damaged or (lambda text: None))
-    if not files.is_checkpoint:
-        return files, check_model_folder(files.folder)
-    if not files.is_checked:
-        problem = find_damage(files.folder)
-        if problem is not None:
-            raise UserError(f"checkpoint {files.folder}: {problem}; use another checkpoint")
-    return files, ModelDescription.read(files.description)
+    return files, files.checked_description()
 
 
 def _model_at(path: Path) -> ModelFiles | None:

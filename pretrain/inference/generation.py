@@ -51,8 +51,6 @@ class Generated:
     ended: bool
     stopped: bool = False
     forced: bool = False
-    log_probabilities: tuple[float, ...] = field(default=(), compare=False)
-    """Those of the tokens, and of the end if there is one, where they were kept."""
 
     @property
     def num_chosen(self) -> int:
@@ -199,7 +197,6 @@ def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Genera
             lane.ended,
             lane.stopped,
             lane.forced,
-            tuple(scores[lane.number][: lane.num_chosen]),
         )
         for lane in lanes
     ]

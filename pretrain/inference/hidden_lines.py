@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from pretrain.inference.finite import check_finite
 from pretrain.inference.generation import log_probability
-from pretrain.inference.scoring import after_eod, documents_of
+from pretrain.inference.scoring import after_eod, documents_of, memory_after
 from pretrain.model.layout import UNFILLED_GROUP, TokenLayout
 from pretrain.model.segment_memory import SegmentMemory, concatenate
 from pretrain.model.transformer import TwoStreamTransformer
@@ -124,7 +124,8 @@ def _passes(
     for window, parts in enumerate(parts_of):
         start = window * stride
         if window and memory.memory_tokens:
-            memory = _advanced(model, row_T[start - stride : start], memory, eod_id)
+            read_T = row_T[start - stride : start]
+            memory = memory_after(model, read_T, np.zeros(len(read_T), dtype=bool), memory, eod_id)
         yield from _window_passes(
             text, start, row_T[start : start + segment_tokens], memory, parts, lines_apart
         )
@@ -156,17 +157,6 @@ def _window_passes(
             passes.append(with_room)
         with_room.parts.append(part)
     yield from passes
-
-
-def _advanced(
-    model: TwoStreamTransformer, tokens_T: NDArray[np.int64], memory: SegmentMemory, eod_id: int
-) -> SegmentMemory:
-    """Return the memory after more text, which is read in both directions."""
-    tokens_BL = torch.from_numpy(tokens_T[None]).to(model.device)
-    nothing_hidden_BL = torch.zeros_like(tokens_BL)
-    documents_BL = documents_of(model, tokens_BL, eod_id)
-    content = TokenLayout.contiguous(nothing_hidden_BL, nothing_hidden_BL, documents_BL)
-    return memory.advanced(model.read(tokens_BL, content, memory), content)
 
 
 def _batches(passes: Iterator[_Pass], vocab_size: int) -> Iterator[list[_Pass]]:

@@ -113,7 +113,7 @@ class Holes:
         return False
 
     def advance(self, token_B: Tensor) -> None:
-        """Take note of tokens that somebody else writes and predicts what follows."""
+        """Update the state for tokens that the shared lanes write, not `session`."""
         self.column += 1
 
     def reorder(self, lane_B: Tensor) -> None:
@@ -125,7 +125,7 @@ class Holes:
         self.session.take_lanes(lane_X)
 
     def forget(self, lane_X: Tensor) -> None:
-        """Take note of lanes that are kept where somebody else writes them."""
+        """Keep the state of only these lanes; `session` does not change."""
 
 
 def check_place(decoder: Decoder, place_tokens: int) -> None:

@@ -23,7 +23,7 @@ from pretrain.inference.any_order import FillingOrder, check_order
 from pretrain.inference.completion import check_prompts, complete_by_beam, complete_tokens
 from pretrain.inference.decoder import Decoder
 from pretrain.inference.embedding import embed_texts
-from pretrain.inference.folders import OnDamaged, checked_model
+from pretrain.inference.folders import ModelFiles, OnDamaged, find_model_folder
 from pretrain.inference.generation import Generated
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import FillingOptions, HoleRequest, fill_holes
@@ -76,7 +76,12 @@ class PermutationLM:
         For a run in training it is the newest valid checkpoint; `on_damaged` is called for those that are skipped.
         Raises UserError when there is none or a file is damaged or belongs to another model.
         """
-        files, description = checked_model(Path(folder), on_damaged)
+        return cls.from_files(find_model_folder(Path(folder), on_damaged or (lambda text: None)), device)
+
+    @classmethod
+    def from_files(cls, files: ModelFiles, device: str | None = None) -> "PermutationLM":
+        """Load the model of files that were found, as `from_run` does."""
+        description = files.checked_description()
         tokenizer = CodeTokenizer.load(files.tokenizer)
         network = files.build(description)
         network.to(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -111,14 +116,14 @@ class PermutationLM:
         texts, stops = _as_list(prompts), _as_list(stop)
         check_prompts(texts, max_new_tokens, stops)
         check_counts(num_samples, beam)
-        rows = [self._opened(text) for text in texts]
+        rows = [self.opened(text) for text in texts]
         completions: list[Completion] = []
         rows_each = max(1, max_lanes // (beam or num_samples))
         samples_each = min(num_samples, max(1, max_lanes))
         for first in range(0, len(rows), rows_each):
             batch = rows[first : first + rows_each]
             if beam:
-                found = complete_by_beam(self.decoder, batch, max_new_tokens, beam, self._document_rules)
+                found = complete_by_beam(self.decoder, batch, max_new_tokens, beam, self.document_rules)
                 for row in found:
                     completions += _distinct(self._completion(one, stops) for one in row)[:num_samples]
                 continue
@@ -149,9 +154,9 @@ class PermutationLM:
         not fit the model's segments.
         """
         options = FillingOptions(sampling, beam, num_samples, order, at_once)
-        return self._fill(
-            [Sides(self._opened(prefix), self._closed(suffix))], length, max_new_tokens, options
-        )[0]
+        return self._fill([Sides(self.opened(prefix), self.closed(suffix))], length, max_new_tokens, options)[
+            0
+        ]
 
     def infill_texts(
         self,
@@ -173,7 +178,7 @@ class PermutationLM:
         orders the texts are filled one after the other.
         """
         options = FillingOptions(sampling, beam, num_samples, order, at_once, max_lanes)
-        sides = [Sides(self._opened(prefix), self._closed(suffix)) for prefix, suffix in texts]
+        sides = [Sides(self.opened(prefix), self.closed(suffix)) for prefix, suffix in texts]
         return self._fill(sides, length, max_new_tokens, options)
 
     def infill_holes(
@@ -213,9 +218,9 @@ class PermutationLM:
         filling = fill_jointly(
             self.decoder,
             [
-                self._opened(parts[0]),
+                self.opened(parts[0]),
                 *(self._encoded(part) for part in parts[1:-1]),
-                self._closed(parts[-1]),
+                self.closed(parts[-1]),
             ],
             [HoleSize(most if one is None else one, one is not None) for one in lengths],
             sampling,
@@ -315,7 +320,7 @@ class PermutationLM:
             batch,
             max_new_tokens,
             sampling,
-            self._document_rules,
+            self.document_rules,
             num_samples=len(samples),
             first_sample=samples.start,
             watch=lambda lane, token: streams[lane].add(token),
@@ -345,16 +350,19 @@ class PermutationLM:
             )
 
     @property
-    def _document_rules(self) -> TokenRules:
+    def document_rules(self) -> TokenRules:
+        """The rules for text that ends with its document."""
         return TokenRules(specials_but("<eod>"), self.tokenizer.eod_id)
 
     def _encoded(self, text: str | bytes) -> NDArray[np.int64]:
         return self.tokenizer.encode_bytes(_as_bytes(text)).astype(np.int64)
 
-    def _opened(self, text: str | bytes) -> NDArray[np.int64]:
+    def opened(self, text: str | bytes) -> NDArray[np.int64]:
+        """Return the tokens of a text at the beginning of its document."""
         return np.insert(self._encoded(text), 0, self.tokenizer.eod_id)
 
-    def _closed(self, text: str | bytes) -> NDArray[np.int64]:
+    def closed(self, text: str | bytes) -> NDArray[np.int64]:
+        """Return the tokens of a text at the end of its document."""
         return np.append(self._encoded(text), self.tokenizer.eod_id)
 
 

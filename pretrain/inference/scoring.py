@@ -287,13 +287,23 @@ def _memory_before(
     wanted = min(len(row_T), memory.memory_tokens + segment_tokens)
     for start in range(len(row_T) - wanted, len(row_T), segment_tokens):
         part_T = slice(start, start + segment_tokens)
-        group_BL = _group(is_hidden_T[part_T]).to(model.device)
-        tokens_BL = torch.from_numpy(row_T[None, part_T]).to(model.device)
-        content = TokenLayout.contiguous(
-            torch.zeros_like(group_BL), group_BL, documents_of(model, tokens_BL, eod_id)
-        )
-        memory = memory.advanced(model.read(tokens_BL, content, memory), content)
+        memory = memory_after(model, row_T[part_T], is_hidden_T[part_T], memory, eod_id)
     return memory
+
+
+def memory_after(
+    model: TwoStreamTransformer,
+    tokens_T: NDArray[np.int64],
+    is_hidden_T: NDArray[np.bool_],
+    memory: SegmentMemory,
+    eod_id: int,
+) -> SegmentMemory:
+    """Return the memory after more text, which is read in both directions; hidden tokens are not visible."""
+    group_BL = _group(is_hidden_T).to(model.device)
+    tokens_BL = torch.from_numpy(tokens_T[None]).to(model.device)
+    documents_BL = documents_of(model, tokens_BL, eod_id)
+    content = TokenLayout.contiguous(torch.zeros_like(group_BL), group_BL, documents_BL)
+    return memory.advanced(model.read(tokens_BL, content, memory), content)
 
 
 def _group(is_hidden_L: NDArray[np.bool_]) -> Tensor:

@@ -1,4 +1,4 @@
-"""Lanes that several texts share: one pass of the model serves all of them, and texts join and leave between passes.
+"""Continuous batching: one pass of the model serves all texts, which join and leave its lanes between passes.
 
 All lanes write their next token in the same column: the model knows distances only, so a text may begin in any column.
 When columns run out, or a text needs more lanes than are free, all lanes move to a new session, which begins as far to
@@ -18,7 +18,7 @@ from pretrain.inference.session import DecodingSession
 
 
 @dataclass(eq=False)
-class Seat:
+class Slot:
     """The lanes of a text with `num_columns`; its column c is column c + `shift_columns` of the lanes."""
 
     lanes: list[int]
@@ -27,7 +27,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Guest:
+class JoiningText:
     """A text that joins: its session, the column of its next token, and that token for every lane."""
 
     session: DecodingSession
@@ -40,7 +40,7 @@ class SharedLanes:
 
     def __init__(self, decoder: Decoder) -> None:
         self._decoder = decoder
-        self._seats: list[Seat] = []
+        self._slots: list[Slot] = []
         self._session: DecodingSession | None = None
         self._column = 0
         self._token_B = torch.zeros(0, dtype=torch.int64)
@@ -48,28 +48,28 @@ class SharedLanes:
     @property
     def num_used(self) -> int:
         """The number of lanes that texts use."""
-        return sum(len(seat.lanes) for seat in self._seats)
+        return sum(len(slot.lanes) for slot in self._slots)
 
     @torch.inference_mode()
-    def join(self, guests: Sequence[Guest]) -> list[Seat]:
+    def join(self, joining: Sequence[JoiningText]) -> list[Slot]:
         """Let texts join. Raises UserError when there is no memory for them."""
-        seats = [Seat([], 0, guest.session.max_columns) for guest in guests]
-        num_new = sum(len(guest.token_B) for guest in guests)
-        self._make_room(num_new, max(guest.column for guest in guests), seats)
+        slots = [Slot([], 0, text.session.max_columns) for text in joining]
+        num_new = sum(len(text.token_B) for text in joining)
+        self._make_room(num_new, max(text.column for text in joining), slots)
         session = self._session
         assert session is not None
-        used = {lane for seat in self._seats for lane in seat.lanes}
+        used = {lane for slot in self._slots for lane in slot.lanes}
         free = iter([lane for lane in range(len(session.offset_B)) if lane not in used])
         device = session.offset_B.device
-        for guest, seat in zip(guests, seats, strict=True):
-            seat.lanes = [next(free) for _ in guest.token_B]
-            seat.shift_columns = self._column - guest.column
-            to_X = torch.tensor(seat.lanes, device=device)
+        for text, slot in zip(joining, slots, strict=True):
+            slot.lanes = [next(free) for _ in text.token_B]
+            slot.shift_columns = self._column - text.column
+            to_X = torch.tensor(slot.lanes, device=device)
             from_X = torch.arange(len(to_X), device=device)
-            session.put_lanes(guest.session, from_X, to_X, seat.shift_columns, guest.session.num_columns)
-            self._token_B[to_X] = guest.token_B
-            self._seats.append(seat)
-        return seats
+            session.put_lanes(text.session, from_X, to_X, slot.shift_columns, text.session.num_columns)
+            self._token_B[to_X] = text.token_B
+            self._slots.append(slot)
+        return slots
 
     def advance(self) -> Tensor:
         """Write the next token of every lane and return the logits [B, V] of the tokens after them."""
@@ -80,40 +80,40 @@ class SharedLanes:
         self._column += 1
         return self._session.write_and_predict(self._token_B, self._column - 1)
 
-    def put(self, seat: Seat, token_B: Tensor) -> None:
+    def put(self, slot: Slot, token_B: Tensor) -> None:
         """Give the next token of every lane of a text."""
-        self._token_B[torch.tensor(seat.lanes, device=self._token_B.device)] = token_B
+        self._token_B[torch.tensor(slot.lanes, device=self._token_B.device)] = token_B
 
-    def keep(self, seat: Seat, places: Sequence[int]) -> None:
+    def keep(self, slot: Slot, places: Sequence[int]) -> None:
         """Keep only some of a text's lanes, by their places; without any the text leaves."""
-        seat.lanes = [seat.lanes[place] for place in places]
-        if not seat.lanes:
-            self._seats.remove(seat)
+        slot.lanes = [slot.lanes[place] for place in places]
+        if not slot.lanes:
+            self._slots.remove(slot)
 
     @torch.inference_mode()
-    def take_out(self, seat: Seat) -> DecodingSession:
+    def take_out(self, slot: Slot) -> DecodingSession:
         """Return a text's lanes as a session of their own, without their next tokens; the text leaves."""
         assert self._session is not None
-        alone = DecodingSession(self._decoder, len(seat.lanes), seat.num_columns)
+        alone = DecodingSession(self._decoder, len(slot.lanes), slot.num_columns)
         device = alone.offset_B.device
-        own_X = torch.tensor(seat.lanes, device=device)
+        own_X = torch.tensor(slot.lanes, device=device)
         to_X = torch.arange(len(own_X), device=device)
-        alone.put_lanes(self._session, own_X, to_X, -seat.shift_columns, self._column)
-        self._seats.remove(seat)
+        alone.put_lanes(self._session, own_X, to_X, -slot.shift_columns, self._column)
+        self._slots.remove(slot)
         return alone
 
     def clear(self) -> None:
         """Let all texts leave."""
-        self._seats, self._session = [], None
+        self._slots, self._session = [], None
 
-    def _make_room(self, num_new: int, column: int, seats: Sequence[Seat]) -> None:
+    def _make_room(self, num_new: int, column: int, slots: Sequence[Slot]) -> None:
         """Have lanes and columns for texts whose next tokens are in `column` of their own."""
         num_wanted = self.num_used + num_new
         num_lanes = 0 if self._session is None else len(self._session.offset_B)
-        if self._session is not None and not self._seats:
+        if self._session is not None and not self._slots:
             self._session.clear()
             self._column = column
-        num_columns = max(self._column - column + seat.num_columns for seat in seats)
+        num_columns = max(self._column - column + slot.num_columns for slot in slots)
         is_fine = (
             self._session is not None
             and num_wanted <= num_lanes <= 2 * num_wanted
@@ -121,16 +121,16 @@ class SharedLanes:
             and num_columns <= self._session.max_columns
         )
         if not is_fine:
-            self._move(num_wanted, column, seats)
+            self._move(num_wanted, column, slots)
 
     @torch.inference_mode()
-    def _move(self, num_lanes: int, column: int, guests: Sequence[Seat]) -> None:
+    def _move(self, num_lanes: int, column: int, joining: Sequence[Slot]) -> None:
         """Move all texts to a new session, their next token in the first column that is possible for all of them."""
-        own_columns = [self._column - seat.shift_columns for seat in self._seats]
+        own_columns = [self._column - slot.shift_columns for slot in self._slots]
         first = max([column, *own_columns])
         moved = first - self._column
-        needed = [first - column + seat.num_columns for seat in guests]
-        needed += [seat.shift_columns + moved + seat.num_columns for seat in self._seats]
+        needed = [first - column + slot.num_columns for slot in joining]
+        needed += [slot.shift_columns + moved + slot.num_columns for slot in self._slots]
         # Room for some passes before columns run out again.
         num_columns = max(needed) + self._decoder.segment_tokens
         check_room(self._decoder, num_lanes, num_columns)
@@ -138,14 +138,14 @@ class SharedLanes:
         device = session.offset_B.device
         token_B = torch.zeros(num_lanes, dtype=torch.int64, device=device)
         lane = 0
-        for seat in self._seats:
+        for slot in self._slots:
             assert self._session is not None
-            from_X = torch.tensor(seat.lanes, device=device)
-            seat.lanes = list(range(lane, lane + len(seat.lanes)))
-            lane += len(seat.lanes)
-            to_X = torch.tensor(seat.lanes, device=device)
-            end_column = min(self._session.max_columns, seat.shift_columns + seat.num_columns)
+            from_X = torch.tensor(slot.lanes, device=device)
+            slot.lanes = list(range(lane, lane + len(slot.lanes)))
+            lane += len(slot.lanes)
+            to_X = torch.tensor(slot.lanes, device=device)
+            end_column = min(self._session.max_columns, slot.shift_columns + slot.num_columns)
             session.put_lanes(self._session, from_X, to_X, moved, end_column)
             token_B[to_X] = self._token_B[from_X]
-            seat.shift_columns += moved
+            slot.shift_columns += moved
         self._session, self._token_B, self._column = session, token_B, first

@@ -12,9 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from cluster.errors import UserError
-from data_prep.tokenizer import CodeTokenizer
-from pretrain.inference.completion import Continuation, check_prompts
+from pretrain.inference.completion import Continuation, check_prompts, check_stops
 from pretrain.inference.generation import Writing
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Holes, Sides
@@ -125,7 +123,7 @@ class SharedText:
         self._request, self._tokenizer, self._on_new_text = request, model.tokenizer, on_new_text
         self._lanes = [self._new_lane(request) for _ in range(request.num_lanes)]
         reused = cache.num_reused
-        prompt = np.insert(_encoded(model.tokenizer, request.prefix), 0, model.tokenizer.eod_id)
+        prompt = model.opened(request.prefix)
         self._filling: OpenFilling | None = None
         self.decoding: Holes | Continuation
         num_tokens = len(prompt)
@@ -133,7 +131,7 @@ class SharedText:
             self.decoding, self.writing = self._continued(model, prompt)
             room = 0
         else:
-            suffix = np.append(_encoded(model.tokenizer, request.suffix), model.tokenizer.eod_id)
+            suffix = model.closed(request.suffix)
             num_tokens += len(suffix)
             self._filling = self._opened(model, Sides(prompt, suffix), cache)
             self.decoding, self.writing = self._filling.text, self._filling.writing
@@ -201,15 +199,13 @@ class SharedText:
         samples = range(request.num_samples)
         device = model.decoder.model.device
         uniform_BT = uniforms_of_lanes(request.sampling, [prompt], samples, request.max_new_tokens, device)
-        rules = TokenRules(specials_but("<eod>"), model.tokenizer.eod_id)
         limits = [request.max_new_tokens] * request.num_samples
-        return text, Writing(limits, request.sampling, rules, uniform_BT, watch=self._add)
+        return text, Writing(limits, request.sampling, model.document_rules, uniform_BT, watch=self._add)
 
     def _opened(self, model: PermutationLM, sides: Sides, cache: HistoryCache) -> OpenFilling:
         request = self._request
         model.check_can_fill(all_known=False)
-        if not all(request.stop):
-            raise UserError("a text to stop at is empty: give at least one character, or leave it out")
+        check_stops(request.stop)
         return OpenFilling(
             model.decoder,
             HoleRequest(sides, request.max_new_tokens),
@@ -245,7 +241,3 @@ class SharedText:
             if lane.new_text or (is_last and len(tokens) > lane.num_shown):
                 self._on_new_text(sample, lane.new_text, tokens[lane.num_shown :])
                 lane.new_text, lane.num_shown = "", len(tokens)
-
-
-def _encoded(tokenizer: CodeTokenizer, text: bytes) -> NDArray[np.int64]:
-    return tokenizer.encode_bytes(text).astype(np.int64)

@@ -19,7 +19,7 @@ import torch
 from cluster.errors import UserError
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.language_model import PermutationLM
-from pretrain.inference.shared_lanes import Guest, Seat, SharedLanes
+from pretrain.inference.shared_lanes import JoiningText, SharedLanes, Slot
 from pretrain.inference.shared_writing import Answer, OnNewText, SharedText, TextRequest
 
 _T = TypeVar("_T")
@@ -64,7 +64,7 @@ _Queued = TypeVar("_Queued", _Waiting, _Call)
 class _Active:
     future: "Future[Any]"
     text: SharedText
-    seat: Seat | None = None
+    slot: Slot | None = None
 
 
 class Worker:
@@ -171,7 +171,7 @@ class Worker:
         """Let texts leave and join, and make one pass."""
         try:
             self._leave_cancelled()
-            self._seat(self._open_waiting())
+            self._give_slots(self._open_waiting())
             self._pass()
         except Exception as error:
             if not isinstance(error, UserError):
@@ -209,8 +209,8 @@ class Worker:
 
     def _leave(self, one: _Active) -> None:
         self._active.remove(one)
-        if one.seat is not None:
-            self._lanes.keep(one.seat, [])
+        if one.slot is not None:
+            self._lanes.keep(one.slot, [])
 
     def _open_waiting(self) -> list[_Active]:
         """Open the requests for which there are lanes, in their order, and choose their first tokens."""
@@ -242,7 +242,7 @@ class Worker:
             return self._waiting.popleft()
 
     def _choose_alone(self, one: _Active, logits_BV: torch.Tensor) -> bool:
-        """Choose the next tokens of a text that is not seated; return whether it goes on."""
+        """Choose the next tokens of a text that has no slot; return whether it goes on."""
         num_lanes = len(one.text.writing.lanes)
         going = one.text.choose(logits_BV)
         if one.text.is_over:
@@ -252,15 +252,16 @@ class Worker:
             one.text.decoding.retain(torch.tensor(going, device=logits_BV.device))
         return True
 
-    def _seat(self, opened: Sequence[_Active]) -> None:
+    def _give_slots(self, opened: Sequence[_Active]) -> None:
         if not opened:
             return
-        guests = [
-            Guest(one.text.decoding.session, one.text.decoding.column, one.text.token_B) for one in opened
+        joining = [
+            JoiningText(one.text.decoding.session, one.text.decoding.column, one.text.token_B)
+            for one in opened
         ]
         self._active += opened
-        for one, seat in zip(opened, self._lanes.join(guests), strict=True):
-            one.seat = seat
+        for one, slot in zip(opened, self._lanes.join(joining), strict=True):
+            one.slot = slot
             # Its keys and values are in the shared lanes now.
             session = one.text.decoding.session
             session.take_lanes(torch.zeros(0, dtype=torch.int64, device=session.offset_B.device))
@@ -269,20 +270,20 @@ class Worker:
         """Write the next token of every text and choose those after them."""
         full = [one for one in self._active if one.text.decoding.is_full]
         moved = [one for one in full if self._next_segment(one)]
-        seated = [one for one in self._active if one.seat is not None]
-        if seated:
+        in_slots = [one for one in self._active if one.slot is not None]
+        if in_slots:
             logits_BV = self._lanes.advance()
             self.num_passes += 1
-            for one in seated:
+            for one in in_slots:
                 self._choose(one, logits_BV)
-        self._seat(moved)
+        self._give_slots(moved)
 
     def _next_segment(self, one: _Active) -> bool:
         """Let a text whose segment is full go on by itself, with its next segment; return whether it does."""
-        assert one.seat is not None
+        assert one.slot is not None
         self._active.remove(one)
-        one.text.decoding.session = self._lanes.take_out(one.seat)
-        one.seat = None
+        one.text.decoding.session = self._lanes.take_out(one.slot)
+        one.slot = None
         try:
             return self._choose_alone(one, one.text.decoding.following(one.text.token_B))
         except Exception as error:
@@ -292,11 +293,11 @@ class Worker:
             return False
 
     def _choose(self, one: _Active, logits_BV: torch.Tensor) -> None:
-        assert one.seat is not None
+        assert one.slot is not None
         one.text.decoding.advance(one.text.token_B)
-        num_lanes = len(one.seat.lanes)
+        num_lanes = len(one.slot.lanes)
         try:
-            going = one.text.choose(logits_BV[torch.tensor(one.seat.lanes, device=logits_BV.device)])
+            going = one.text.choose(logits_BV[torch.tensor(one.slot.lanes, device=logits_BV.device)])
             is_over = one.text.is_over
             if is_over:
                 _finish(one.future, one.text.answer())
@@ -309,9 +310,9 @@ class Worker:
             self._leave(one)
             return
         if len(going) < num_lanes:
-            self._lanes.keep(one.seat, going)
+            self._lanes.keep(one.slot, going)
             one.text.decoding.forget(torch.tensor(going, device=logits_BV.device))
-        self._lanes.put(one.seat, one.text.token_B)
+        self._lanes.put(one.slot, one.text.token_B)
 
 
 def _finish(future: "Future[Any]", result: Any) -> None:

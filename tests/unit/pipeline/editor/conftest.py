@@ -18,8 +18,8 @@ from data_prep.tokenizer import CodeTokenizer
 from data_prep.tokenizers.config import TokenizerConfig
 from pipeline.editor.app import Playground, application
 from pipeline.editor.corpus import CorpusSearch
+from pipeline.editor.listening import listen
 from pipeline.editor.page import Page
-from pipeline.editor.server import listen
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.worker import Worker
 from tests.example_corpus import tiny_model, write_corpus

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.editor_load import Timings, type_in
 from cluster.errors import UserError
-from pipeline.editor.server import listen
+from pipeline.editor.listening import listen
 from pretrain.inference.shared_writing import TextRequest
 from tests.unit.pipeline.editor.conftest import CODE, Server
 
