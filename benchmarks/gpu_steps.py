@@ -13,6 +13,7 @@ from typing import get_args
 
 import torch
 
+from benchmarks.gpu_tiles import GAP_TOKENS
 from benchmarks.model_machine import print_table
 from pipeline.folder.recipe import load_run_config
 from pretrain.model.fused.gpu.tile_sizes import tiles_for
@@ -26,7 +27,6 @@ RECIPES = ("small", "base", "large", "xl")
 GPUS = ("a100-80gb", "h100", "h200")
 LENGTHS_TOKENS = (512, 1024, 2048, 4096, 8192)
 MEMORY_TOKENS = 512
-GAP_TOKENS = 32
 DECODED_COLUMNS = 1024
 _ROWS_OF_A_PASS = 2
 _BF16_BYTES = 2

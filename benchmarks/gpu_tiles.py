@@ -13,7 +13,7 @@ import argparse
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,9 +32,10 @@ from pretrain.model.fused.gpu.tile_sizes import (
     entry_name,
     padded_head_dim,
 )
+from pretrain.orders.config import ObjectiveConfig
 from pretrain.plan.attention_time import cycles_per_pair
 
-GAP_TOKENS = 32
+GAP_TOKENS = ObjectiveConfig().max_gap_tokens
 """The gap that narrow tiles must hold: `objective.max_gap_tokens`' default."""
 TYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 FILE = Path(tile_sizes.__file__).with_name("tile_sizes.json")
@@ -87,24 +88,26 @@ def misfits_among_variants(only: str) -> list[Configuration]:
     return [one for one in used if not compile_kernel(one).fits(one.architecture)]
 
 
-def search(entry: Configuration) -> Tile | None:
-    """Return the first candidate that fits with everything, with nothing and with padding, wherever it is used.
-
-    `tests/unit/pretrain/model/gpu/test_compiled_kernels.py` compiles all `variants` of what the recipes use.
-    """
-    for candidate in candidates(entry):
-        everything, *_, nothing, padding = variants(candidate)
-        wanted = [
-            replace(one, architecture=architecture)
-            for architecture in architectures_of(entry)
+def fits(tried: Configuration, architectures: Iterable[Architecture]) -> bool:
+    """Return whether a configuration fits these architectures with everything, with nothing and with padding."""
+    everything, *_, nothing, padding = variants(tried)
+    try:
+        return all(
+            compile_kernel(replace(one, architecture=architecture)).fits(architecture)
+            for architecture in architectures
             for one in (everything, nothing, padding)
-        ]
-        try:
-            if all(compile_kernel(one).fits(one.architecture) for one in wanted):
-                return candidate.tile
-        except Exception as error:
-            print(f"{candidate}: {type(error).__name__}", file=sys.stderr)
-    return None
+        )
+    except Exception as error:
+        print(f"{tried}: {type(error).__name__}", file=sys.stderr)
+        return False
+
+
+def search(entry: Configuration) -> Tile | None:
+    """Return the first candidate that fits wherever it is used.
+
+    `tests/unit/pretrain/model/gpu/test_compiled_kernels.py` compiles all `variants` of the entries "bf16 64 narrow".
+    """
+    return next((one.tile for one in candidates(entry) if fits(one, architectures_of(entry))), None)
 
 
 def architectures_of(entry: Configuration) -> tuple[Architecture, ...]:

@@ -10,13 +10,14 @@ import torch
 
 from benchmarks.gpu_day import kernel_errors, kernel_times
 from benchmarks.gpu_day.day import SCALES, Day
+from benchmarks.gpu_day.problems import GAP_TOKENS
 from benchmarks.gpu_day.training_step import OurStep
 from benchmarks.gpu_day.warming import in_parallel
 from pretrain.model.fused.gpu.self_check import Features, deviation
 
 TABLE = "Tasks that compile"
 Task = tuple[Callable[..., Any], tuple[Any, ...]]
-_GAPS = (32, None)
+_GAPS = (GAP_TOKENS, None)
 
 
 def run(day: Day) -> None:

@@ -10,12 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.gpu_day.day import Day
+from benchmarks.gpu_day.warming import num_processes
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "Tests that need a GPU"
 INTERPRETED = "PERMCODE_GPU_TESTS_INTERPRETED"
 """Set: tests of kernels run on this processor, which interprets them."""
-_MOST_PROCESSES = 12
 _OUTCOME = re.compile(r"^(tests/gpu/\S.*?) (PASSED|FAILED|ERROR|SKIPPED|XFAIL|XPASS)\b", re.MULTILINE)
 # The tests' own settings need what is not installed everywhere; tests/gpu has all that its tests use.
 _OPTIONS = [
@@ -50,13 +50,13 @@ def run(day: Day) -> None:
         names = _some(names)
     if listing.returncode or not names:
         raise AssertionError(f"the tests cannot be collected:\n{listing.stdout}{listing.stderr}")
-    num_processes = max(1, min(_MOST_PROCESSES, (os.cpu_count() or 2) - 2, len(names)))
-    logs = [day.folder / f"{day.part}-{number}.log" for number in range(num_processes)]
+    num_parts = num_processes(len(names))
+    logs = [day.folder / f"{day.part}-{number}.log" for number in range(num_parts)]
     running = []
     for number, log in enumerate(logs):
         with log.open("w") as file:
             # Neighbours in the list need the same kernels: they go to different processes.
-            command = [*words, "-v", "-rs", *names[number::num_processes]]
+            command = [*words, "-v", "-rs", *names[number::num_parts]]
             running.append(
                 subprocess.Popen(command, cwd=ROOT, env=environment, stdout=file, stderr=subprocess.STDOUT)
             )

@@ -21,6 +21,7 @@ from benchmarks.gpu_day.problems import (
     one_stream,
 )
 from benchmarks.gpu_day.timing import (
+    EXPONENT,
     Work,
     device_ms,
     free_memory,
@@ -33,7 +34,6 @@ from pretrain.model.attention_scores import Distances
 KERNELS, FLEX, SDPA, FLASH = "kernels", "FlexAttention", "SDPA with a mask", "causal FlashAttention"
 TABLE = "One attention, bf16"
 GROWTH_TABLE = "Growth of the peak with L, one lane, left to right"
-EXPONENT = "exponent (1 linear, 2 quadratic)"
 _SECONDS_EACH = 1.5
 
 

@@ -14,11 +14,12 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from pretrain.model.attention_scores import Distances, Queries, attend
 from pretrain.model.fused.gpu.attend import attend_on_gpu
 from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout, join
+from pretrain.orders.config import ObjectiveConfig
 
 DOCUMENTS = "documents"
 NAMES = ("output", "q", "bias of q for keys", "bias of q for distances", DOCUMENTS, "k", "v", "r")
 """The output, and the inputs whose gradients are compared."""
-GAP_TOKENS = 32
+GAP_TOKENS = ObjectiveConfig().max_gap_tokens
 Attention = Callable[[Queries, Tensor, Tensor, Distances, AttentionMask], Tensor]
 
 

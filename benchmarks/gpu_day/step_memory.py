@@ -3,7 +3,7 @@
 import torch
 
 from benchmarks.gpu_day.day import Day, StepShape
-from benchmarks.gpu_day.timing import free_memory, growth_exponent, peak_of
+from benchmarks.gpu_day.timing import EXPONENT, free_memory, growth_exponent, peak_of
 from benchmarks.gpu_day.training_step import OurStep, attention_by
 
 TABLE, GROWTH_TABLE = "Most memory of a forward and backward pass, one lane", "Growth with L"
@@ -35,7 +35,7 @@ def run(day: Day) -> None:
             row = {
                 "attention": name,
                 "lengths": sorted(peaks)[-2:],
-                "exponent (1 linear, 2 quadratic)": exponent,
+                EXPONENT: exponent,
             }
             day.add(GROWTH_TABLE, row)
 

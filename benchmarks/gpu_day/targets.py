@@ -7,6 +7,7 @@ from typing import Any
 
 from benchmarks.gpu_day import kernel_times, step_memory, step_times
 from benchmarks.gpu_day.day import SCALES
+from benchmarks.gpu_day.timing import EXPONENT
 
 LEAST_SPEEDUP, LEAST_OF_CAUSAL = 2.0, 0.8
 MFU, LEAST_MFU = 0.50, 0.35
@@ -61,7 +62,7 @@ def _largest(found: list[dict[str, Any]], shape: str, column: str) -> float | No
 
 
 def _memory(folder: Path) -> Iterator[Target]:
-    column = "exponent (1 linear, 2 quadratic)"
+    column = EXPONENT
     for part, table, what in (
         ("step_memory", step_memory.GROWTH_TABLE, "a training pass"),
         ("kernel_times", kernel_times.GROWTH_TABLE, "one attention"),

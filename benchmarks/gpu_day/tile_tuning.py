@@ -1,7 +1,8 @@
 """Tile sizes by measurement: candidates of `benchmarks.gpu_tiles` for the present GPU, one kernel at a time.
 
 Writes tile_sizes.json, the committed table with what was found faster, which can be copied over it. A tile must compile
-without spilled registers in all variants, as the committed ones do, and give the committed tile's results.
+without spilled registers with everything, with nothing and with padding, as the committed ones do, and give the
+committed tile's results.
 """
 
 import json
@@ -16,7 +17,7 @@ from benchmarks.gpu_day.day import SCALES, Day
 from benchmarks.gpu_day.problems import GAP_TOKENS, two_streams
 from benchmarks.gpu_day.timing import Work, side_by_side
 from benchmarks.gpu_day.warming import in_parallel
-from pretrain.model.fused.gpu.compilation import Configuration, compile_kernel
+from pretrain.model.fused.gpu.compilation import Configuration
 from pretrain.model.fused.gpu.launch import (
     Problem,
     launch_distances,
@@ -80,10 +81,15 @@ def run(day: Day) -> None:
 
 
 def warm(scale_name: str, kernel: Kernel, spread: Spread, number: int) -> bool:
-    """Compile a candidate, in a process of its own; return whether it fits in all variants and runs."""
-    device = torch.device("cuda")
-    tile = candidate(SCALES[scale_name].head_dim, device, kernel, spread, number)
-    if tile is None or not _fits(kernel, spread, tile, device, SCALES[scale_name].head_dim):
+    """Compile a candidate, in a process of its own; return whether it fits and runs."""
+    device, head_dim = torch.device("cuda"), SCALES[scale_name].head_dim
+    architecture = architecture_of(device)
+    tile = candidate(head_dim, device, kernel, spread, number)
+    if tile is None:
+        return False
+    if not gpu_tiles.fits(
+        Configuration(kernel, architecture, "bf16", head_dim, spread, tile), [architecture]
+    ):
         return False
     launching(_problem(scale_name, device, kernel, spread, KernelTile(tile, spread)), kernel)()
     torch.cuda.synchronize()
@@ -100,16 +106,6 @@ def candidate(
         # Interpreted, large tiles are the fastest, and a small problem has few of any.
         options = [one for one in options if one.tile.rows * one.tile.columns <= 32 * 64][:2]
     return options[number].tile if number < len(options) else None
-
-
-def _fits(kernel: Kernel, spread: Spread, tile: Tile, device: torch.device, head_dim: int) -> bool:
-    architecture = architecture_of(device)
-    entry = Configuration(kernel, architecture, "bf16", head_dim, spread, tile)
-    everything, *_, nothing, padding = gpu_tiles.variants(entry)
-    try:
-        return all(compile_kernel(one).fits(architecture) for one in (everything, nothing, padding))
-    except Exception:
-        return False
 
 
 def _problem(

@@ -130,6 +130,10 @@ def peak_of(device: torch.device) -> Iterator[Peak]:
         peak.num_bytes = torch.cuda.max_memory_allocated(device) - before
 
 
+EXPONENT = "exponent (1 linear, 2 quadratic)"
+"""The column of what `growth_exponent` returns."""
+
+
 def growth_exponent(lengths: list[int], peaks: list[float]) -> float:
     """Return the exponent e of peak ~ L^e between the two longest lengths; 1 is linear, 2 is quadratic."""
     (one, first), (two, second) = sorted(zip(lengths, peaks, strict=True))[-2:]

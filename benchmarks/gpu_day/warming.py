@@ -6,7 +6,12 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from multiprocessing import get_context
 from typing import Any
 
-MOST_PROCESSES = 12
+_MOST_PROCESSES = 12
+
+
+def num_processes(num_tasks: int) -> int:
+    """Return how many processes to use: two cores stay free."""
+    return max(1, min(_MOST_PROCESSES, (os.cpu_count() or 2) - 2, num_tasks))
 
 
 def _use_one_core() -> None:
@@ -16,8 +21,8 @@ def _use_one_core() -> None:
 
 def in_parallel(work: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], seconds: float) -> list[Any]:
     """Return what each call returns, None for those that fail or take longer than that; the others are ended."""
-    num_processes = max(1, min(MOST_PROCESSES, (os.cpu_count() or 2) - 2, len(arguments)))
-    pool = ProcessPoolExecutor(num_processes, mp_context=get_context("spawn"), initializer=_use_one_core)
+    context = get_context("spawn")
+    pool = ProcessPoolExecutor(num_processes(len(arguments)), mp_context=context, initializer=_use_one_core)
     pending: list[Future[Any]] = [pool.submit(work, *one) for one in arguments]
     wait(pending, timeout=seconds)
     found = [one.result() if one.done() and not one.exception() else None for one in pending]

@@ -40,8 +40,10 @@ class OwnTime:
 
     def add(self, step: int, own_s_W: tuple[float, ...]) -> None:
         """Add the own times of a step, and record a comparison if it is due."""
+        if len(own_s_W) == 1:
+            return
         self._steps.append(own_s_W)
-        if len(own_s_W) == 1 or step % self._every_steps:
+        if step % self._every_steps:
             return
         times = self.compare()
         lagging = times.laggards()

@@ -1,8 +1,8 @@
 """The memory of a GPU in training for every ZeRO stage (Rajbhandari et al. 2020, section 5, as in DeepSpeed).
 
-Assumed, beside what `trace` finds: DeepSpeed's default buffer of 5e8 elements for gradients under way; an optimizer
-step that works in a float32 copy of its gradients, one temporary of Adam and the gradients laid flat; ZeRO 3 that
-gathers the embedding and one layer at a time.
+Assumed, beside what `trace` finds: a buffer of 5e8 elements for gradients under way, more than the engine's buckets; an
+optimizer step that works in a float32 copy of its gradients, one temporary of Adam and the gradients laid flat; ZeRO 3
+that gathers the embedding and one layer at a time.
 """
 
 from collections.abc import Iterator

@@ -14,9 +14,8 @@ from typing import Any, Literal
 from pretrain.config import PretrainConfig
 from pretrain.model.fused.gpu.tile_sizes import tiles_for
 from pretrain.plan.attention_time import AttentionShape, KernelWork, all_kernels, kernel_work
-from pretrain.plan.flops import training_flops_per_step
 from pretrain.plan.gpu_memory import pass_shape
-from pretrain.plan.hardware import Gpu
+from pretrain.plan.hardware import Gpu, flops_per_token
 from pretrain.plan.parameters import count_parameters
 from pretrain.plan.trace import Operation, TensorShape, traced
 
@@ -74,23 +73,15 @@ def predicted_step(
         parts[name] += passes * seconds
     parameters = count_parameters(config.model, vocab_size).total
     updated = parameters / config.max_workers if config.zero_stage else parameters
-    flops = training_flops_per_step(
-        config.model,
-        lanes,
-        config.segment_tokens,
-        shape.num_targets,
-        vocab_size,
-        config.micro_batch_lanes,
-        extent_tokens=shape.extent_tokens,
-    )
+    tokens = lanes * config.segment_tokens
     return StepTime(
         parts["products"],
         parts["attention"],
         parts["loss"],
         parts["others"],
         rate.moving_s(updated * _OPTIMIZER_BYTES_PER_PARAMETER),
-        lanes * config.segment_tokens,
-        flops,
+        tokens,
+        flops_per_token(config, vocab_size) * tokens,
     )
 
 

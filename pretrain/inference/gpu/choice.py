@@ -6,8 +6,7 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from cluster.errors import first_line
-from pretrain.model.fused.gpu.choice import has_kernels
+from pretrain.model.fused.gpu.choice import failure_of, has_kernels
 
 _log = logging.getLogger(__name__)
 
@@ -25,12 +24,7 @@ def runs_few_rows_kernels(query_BQNH: Tensor) -> bool:
 def _is_sound(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
     from pretrain.inference.gpu.self_check import deviation
 
-    try:
-        reason = deviation(device, dtype, head_dim)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # Triton's own, of its compiler's, assembler's and launcher's
-        reason = f"its kernels do not compile or run ({type(error).__name__}: {first_line(error)})"
+    reason = failure_of(lambda: deviation(device, dtype, head_dim))
     if reason:
         name = torch.cuda.get_device_name(device)
         _log.warning("generation on %s takes more time, in plain PyTorch: %s", name, reason)

@@ -85,7 +85,7 @@ def attend_on_gpu(
 def _tiles(like: Tensor, head_dim: int, gap_tokens: int, has_distances: bool) -> dict[Kernel, KernelTile]:
     gap = None if gap_tokens == _UNKNOWN else gap_tokens
     tiles = tiles_for(architecture_of(like.device), like.dtype, head_dim, gap, has_distances)
-    assert tiles is not None, "why_unusable says so before"
+    assert tiles is not None, "served_by_kernels looks for them before"
     return dict(tiles)
 
 

@@ -1,12 +1,11 @@
 """Whether the kernels serve an attention: on which GPUs, for which inputs, and after which check."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,9 +13,6 @@ from torch import Tensor
 from cluster.errors import first_line
 from pretrain.model.attention_scores import Distances, Queries
 from pretrain.model.layout import AttentionMask, DistanceSpan
-
-if TYPE_CHECKING:
-    from pretrain.model.fused.gpu.self_check import Features
 
 LEAST_CAPABILITY = (8, 0)
 """The oldest GPUs that multiply bfloat16."""
@@ -100,14 +96,14 @@ def _is_sound(
     has_documents: bool,
     dropout: float,
 ) -> bool:
-    from pretrain.model.fused.gpu.self_check import Features
+    from pretrain.model.fused.gpu.self_check import Features, deviation
     from pretrain.model.fused.gpu.tile_sizes import architecture_of, tiles_for
 
     features = Features(dtype, head_dim, gap_tokens, has_distances, has_biases, has_documents, dropout)
     if tiles_for(architecture_of(device), dtype, head_dim, gap_tokens, has_distances) is None:
         reason = "no tile is known for it"
     else:
-        reason = _failure(features, device)
+        reason = failure_of(lambda: deviation(features, device))
     if reason:
         _log.warning(
             "attention of %s on %s runs in plain PyTorch, which takes more time and memory: %s",
@@ -118,11 +114,10 @@ def _is_sound(
     return not reason
 
 
-def _failure(features: "Features", device: torch.device) -> str:
-    from pretrain.model.fused.gpu.self_check import deviation
-
+def failure_of(check: Callable[[], str]) -> str:
+    """Return what a check of kernels found, or why they do not compile or run; empty if they are sound."""
     try:
-        return deviation(features, device)
+        return check()
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # Triton's own, of its compiler's, assembler's and launcher's
