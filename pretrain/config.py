@@ -7,7 +7,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from cluster.config import Config
 from pretrain.data.config import DataConfig
 from pretrain.model.config import MAX_TEXT_TOKENS, AbsoluteLearnedPositions, ModelConfig, Recompute
-from pretrain.orders.config import ObjectiveConfig
+from pretrain.orders.config import MIN_HOLES, ObjectiveConfig, most_holes
 from pretrain.schedule import ScheduleConfig
 
 
@@ -156,6 +156,24 @@ class PretrainConfig(Config):
         if self.schedule.warmup_steps >= self.num_steps:
             raise ValueError(
                 f"schedule.warmup_steps={self.schedule.warmup_steps} must be less than num_steps={self.num_steps}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _objective_fits(self) -> "PretrainConfig":
+        objective, context = self.objective, self.model.context
+        if context == "causal" and not objective.is_autoregressive:
+            raise ValueError(
+                "model.context=causal is for autoregressive models: set objective.target_share=1 and objective.spans, "
+                "objective.infill and objective.holes to 0"
+            )
+        if objective.fill_in_the_middle and context != "causal":
+            raise ValueError("objective.fill_in_the_middle needs model.context=causal")
+        num_targets = objective.num_targets(self.segment_tokens)
+        if objective.holes and most_holes(self.segment_tokens, num_targets) < MIN_HOLES:
+            raise ValueError(
+                f"objective.holes needs {2 * MIN_HOLES} predicted tokens and another one in a segment, and there are "
+                f"{num_targets} of {self.segment_tokens}: change segment_tokens or objective.target_share"
             )
         return self
 

@@ -33,6 +33,7 @@ def small_model(
     vocab_size: int = VOCAB,
     segment_encodings: bool = False,
     seed: int = 0,
+    context: str = "bidirectional",
 ) -> TwoStreamTransformer:
     """Three layers in float64, without memory where positions are absolute."""
     torch.manual_seed(seed)
@@ -49,6 +50,7 @@ def small_model(
         activation=activation,  # type: ignore[arg-type]
         positions=positions,
         segment_encodings=segment_encodings,
+        context=context,  # type: ignore[arg-type]
     )
     model = TwoStreamTransformer(config, vocab_size).double().eval()
     for parameter in model.parameters():  # no zeros or ones that could hide a missing term

@@ -11,6 +11,9 @@ _ADDED_KEYS: Mapping[str, Any] = {
     "network": None,
     "pooling.hidden_dim": 384,
     "conba.form": "diagonal",
+    "objective.holes": 0.0,
+    "objective.fill_in_the_middle": 0.0,
+    "model.context": "bidirectional",
 }
 """Keys (their last parts) that were added after the first run folders were made, with the values that change nothing.
 A new key of a stage's or a task's config is added here, unless older folders must not be resumed with it.

@@ -39,7 +39,9 @@ def build_stages(config: RunConfig, accepted: frozenset[str] = frozenset()) -> l
         ),
         Stage(
             name="pretrain",
-            config={"seed": config.seed, **without_free(config.pretrain.model_dump(mode="json"))},
+            config=without_added_keys(
+                {"seed": config.seed, **without_free(config.pretrain.model_dump(mode="json"))}
+            ),
             run=partial(_pretrain, config, accepted),
             inputs=("prep",),
             version=3,

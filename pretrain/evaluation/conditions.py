@@ -7,6 +7,8 @@ the same corpus, lanes and segments can be compared:
 - any order: half of a segment's tokens, random spans of 1 to 5 words, in uniformly random order;
 - infill: a hole of an eighth of the segment at a random place, left to right, given both sides.
 
+Given tokens see each other in both directions, those of a causal model only the ones before them.
+
 Shapes: B lanes, L segment, P predicted.
 """
 
@@ -65,7 +67,9 @@ class ValidationOrders:
         self._hole_tokens = max(1, segment_tokens // _SEGMENT_PER_HOLE)
         self._hole_draws = DrawTable({"validation hole start": 1}, device)
 
-    def batch(self, order: OrderName, plain: Batch, segment: int, lanes: range) -> Batch:
+    def batch(
+        self, order: OrderName, plain: Batch, segment: int, lanes: range, *, is_causal: bool = False
+    ) -> Batch:
         """Return the segments of `plain`, which are number `segment` of `lanes`, in another order."""
         if order == "left_to_right":
             return plain
@@ -73,6 +77,8 @@ class ValidationOrders:
             orders = self._any_order.orders(plain.tokens_BL, _SEED, segment, lanes)
         else:
             orders = self._holes(segment, lanes)
+        if is_causal:
+            orders = orders.causal()
         group_BL, document_BL = plain.content.group_BX, plain.content.document_BX
         content, targets = orders.layouts(group_BL, document_BL, self._segment_tokens)
         return Batch(plain.tokens_BL, content, targets, plain.tokens_BL.gather(1, orders.target_BP))

@@ -73,6 +73,7 @@ class Scorer:
         The model must be in evaluation mode and without gradients; only its forward pass is called.
         """
         costs = _RunningCosts([self.documents.lane(lane) for lane in lanes], self.text.token_bytes_V)
+        is_causal = model.config.context == "causal"
         memory = model.empty_memory(len(lanes)).to(self.device)
         if not condition.with_memory:
             memory = memory.without_past()  # it stays empty when it is advanced
@@ -80,7 +81,7 @@ class Scorer:
             plain = left_to_right_batch(
                 self.text.reader, segment, lanes, model.config.segment_encodings, self.device
             )
-            batch = self.orders.batch(condition.order, plain, segment, lanes)
+            batch = self.orders.batch(condition.order, plain, segment, lanes, is_causal=is_causal)
             output = model(batch.tokens_BL, batch.content, batch.targets, memory)
             memory = output.memory
             nats_BP = token_nats(output.logits_BPV, batch.wanted_BP)

@@ -179,6 +179,8 @@ def _not_expressible(config: ModelConfig) -> str | None:
     positions = config.positions.kind
     if positions != "transformer_xl":
         return f"XLNet has no {positions} positions (model.positions.kind), only transformer_xl"
+    if config.context != "bidirectional":
+        return f"XLNet has no {config.context} context (model.context), only bidirectional"
     if config.norm != "post":
         return (
             f"XLNet has no {config.norm}-norm (model.norm), only post: pretrain one to be exported with "

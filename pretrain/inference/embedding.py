@@ -38,7 +38,7 @@ def embed_texts(
 ) -> NDArray[np.float32]:
     """Return vectors [number of texts, E] of length one; zeros for a text without tokens.
 
-    A text longer than a segment is read in segments with the model's memory, each segment in both directions.
+    A text longer than a segment is read in segments with the model's memory, each segment as a context.
     The model must be in evaluation mode. Raises UserError for numbers that are not finite.
     """
     sums = np.zeros((len(texts), model.config.num_layers * model.config.model_dim), dtype=np.float64)
@@ -48,7 +48,8 @@ def embed_texts(
             memory = memory.lanes(0, len(segment.numbers))
             group_BL = segment.group_BL.to(model.device)
             document_BL = torch.zeros_like(group_BL) if model.config.segment_encodings else None
-            content = TokenLayout.contiguous(torch.zeros_like(group_BL), group_BL, document_BL)
+            rank_BL = model.context_ranks(torch.zeros_like(group_BL))
+            content = TokenLayout.contiguous(rank_BL, group_BL, document_BL)
             inputs_BLD = model.read(segment.tokens_BL.to(model.device), content, memory)
             memory = memory.advanced(inputs_BLD, content)
             sums[segment.numbers] += summed_states(inputs_BLD, group_BL).double().cpu().numpy()

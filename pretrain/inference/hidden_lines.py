@@ -186,7 +186,6 @@ def _score(model: TwoStreamTransformer, batch: Sequence[_Pass], eod_id: int) -> 
     tokens_BL, rank_BL = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     group_BL = np.full(shape, UNFILLED_GROUP)
     target_BP = np.zeros((len(batch), num_predicted), dtype=np.int64)
-    target_rank_BP = np.zeros_like(target_BP)
     for lane, one in enumerate(batch):
         length = len(one.tokens_T)
         tokens_BL[lane, :length] = one.tokens_T
@@ -194,21 +193,15 @@ def _score(model: TwoStreamTransformer, batch: Sequence[_Pass], eod_id: int) -> 
         for part in one.parts:
             group_BL[lane, part.end - one.start : part.line_end - one.start] = UNFILLED_GROUP
         target_P = np.concatenate([np.arange(part.first, part.end) for part in one.parts]) - one.start
-        rank_P = np.arange(1, len(target_P) + 1)
-        rank_BL[lane, target_P] = rank_P
-        target_BP[lane, : len(target_P)], target_rank_BP[lane, : len(target_P)] = target_P, rank_P
-    to_device = model.device
-    tokens, targets = (torch.from_numpy(one).to(to_device) for one in (tokens_BL, target_BP))
-    ranks, groups, target_ranks = (
-        torch.from_numpy(one).to(to_device) for one in (rank_BL, group_BL, target_rank_BP)
+        rank_BL[lane, target_P] = np.arange(1, len(target_P) + 1)
+        target_BP[lane, : len(target_P)] = target_P
+    tokens, ranks, groups, targets = (
+        torch.from_numpy(one).to(model.device) for one in (tokens_BL, rank_BL, group_BL, target_BP)
     )
+    ranks = model.context_ranks(ranks)
     content = TokenLayout.contiguous(ranks, groups, documents_of(model, tokens, eod_id))
-    at_targets = content.at(targets)
-    predicted = TokenLayout(
-        at_targets.position_BX, target_ranks, at_targets.group_BX, at_targets.document_BX, content.extent
-    )
     memory = concatenate([one.memory for one in batch])
-    logits_BPV = model(tokens, content, predicted, memory).logits_BPV
+    logits_BPV = model(tokens, content, content.at(targets), memory).logits_BPV
     wanted_BP = tokens.gather(1, targets)
     score_BP = log_probability(logits_BPV.flatten(0, 1), wanted_BP.flatten()).view(wanted_BP.shape)
     scores = score_BP.double().cpu().numpy()

@@ -340,12 +340,13 @@ class PermutationLM:
         objective = self.objective
         if objective is not None and not objective.sees_both_sides:
             raise UserError(
-                "this model was trained from left to right only (objective.spans and objective.infill are 0), so it "
-                "cannot use the text after a hole: use a model that was trained on one of them"
+                "this model was trained from left to right only (all weights of pretrain.objective but left_to_right "
+                "are 0), so it cannot use the text after a hole: use a model that was trained on another order too"
             )
         if objective is not None and not all_known and not objective.hides_lengths(self.segment_tokens):
             raise UserError(
-                "this model was not trained to end a hole (objective.infill or 1 - objective.known_length_share is 0): "
+                "this model was not trained to end a hole (no order of pretrain.objective has holes, or "
+                "known_length_share is 1): "
                 "give the hole's length in tokens"
             )
 

@@ -267,7 +267,7 @@ def _score_piece(
     group_BL = _group(is_hidden_T[window_T]).to(model.device)
     target_BP = torch.from_numpy(piece_P[None] - start).to(model.device)
     rank_BP = torch.arange(1, len(piece_P) + 1, device=model.device)[None]
-    rank_BL = torch.zeros_like(tokens_BL).scatter(1, target_BP, rank_BP)
+    rank_BL = model.context_ranks(torch.zeros_like(tokens_BL).scatter(1, target_BP, rank_BP))
     content = TokenLayout.contiguous(rank_BL, group_BL, documents_of(model, tokens_BL, eod_id))
     output = model(tokens_BL, content, content.at(target_BP), memory)
     return _log_probabilities(output.logits_BPV[0], tokens_BL.gather(1, target_BP)[0])
@@ -298,11 +298,12 @@ def memory_after(
     memory: SegmentMemory,
     eod_id: int,
 ) -> SegmentMemory:
-    """Return the memory after more text, which is read in both directions; hidden tokens are not visible."""
+    """Return the memory after more text, which is read as a context; hidden tokens are not visible."""
     group_BL = _group(is_hidden_T).to(model.device)
     tokens_BL = torch.from_numpy(tokens_T[None]).to(model.device)
     documents_BL = documents_of(model, tokens_BL, eod_id)
-    content = TokenLayout.contiguous(torch.zeros_like(group_BL), group_BL, documents_BL)
+    ranks_BL = model.context_ranks(torch.zeros_like(group_BL))
+    content = TokenLayout.contiguous(ranks_BL, group_BL, documents_BL)
     return memory.advanced(model.read(tokens_BL, content, memory), content)
 
 

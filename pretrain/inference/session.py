@@ -45,6 +45,7 @@ class DecodingSession:
         self._before_BC = torch.zeros_like(self.filled_BC)
         """The columns of the document before the text; all rows but the context's belong to the text itself."""
         self._compares_documents = config.segment_encodings
+        self._is_causal = config.context == "causal"
         self._absolute = decoder.absolute
         self._last_position = getattr(config.positions, "max_positions", num_columns) - 1
         self.num_columns = 0
@@ -115,7 +116,7 @@ class DecodingSession:
 
     @torch.inference_mode()
     def encode(self, context: Context) -> None:
-        """Append T columns of context, which sees itself in both directions, and all earlier columns.
+        """Append T columns of context, which sees itself as the model's config says, and all earlier columns.
 
         Columns without a given token (padding, a hole) stay empty.
         """
@@ -130,7 +131,20 @@ class DecodingSession:
         if layout.other_document_BQK is not None:
             of_row_BT1 = context.before_BT[:, :, None]
             layout = replace(layout, other_document_BQK=layout.other_document_BQK != of_row_BT1)
-        self._run(context.tokens_BT, layout)
+        self._run(context.tokens_BT, self._causal(layout) if self._is_causal else layout)
+
+    def _causal(self, layout: PassLayout) -> PassLayout:
+        """Return the layout of context rows that do not see later columns."""
+        row_column_BT1 = layout.columns_BQ[:, :, None]
+        visible_BTK = self.filled_BC[:, None, : layout.num_keys] & (
+            self._column_C[: layout.num_keys] <= row_column_BT1
+        )
+        hidden_BTK = torch.zeros(visible_BTK.shape, dtype=self.model.dtype, device=visible_BTK.device)
+        return replace(
+            layout,
+            hidden_BQK=hidden_BTK.masked_fill(~visible_BTK, torch.finfo(hidden_BTK.dtype).min),
+            sees_any_BQ1=visible_BTK.any(dim=-1, keepdim=True),
+        )
 
     @torch.inference_mode()
     def keep(self, first: int, end: int) -> None:

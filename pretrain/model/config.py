@@ -72,6 +72,9 @@ class ModelConfig(Config):
     memory_tokens: int = Field(default=192, ge=0, le=MAX_TEXT_TOKENS)
     """M: how many positions of the past each layer attends to; 0 switches segment recurrence off."""
     positions: PositionsConfig = TransformerXLPositions()
+    context: Literal["bidirectional", "causal"] = "bidirectional"
+    """What a given token, which is not predicted, sees of the others: all of them, or those before it, as in an
+    autoregressive model."""
     segment_encodings: bool = False
     """Whether heads see if two tokens are of one document (XLNet's relative segment encodings, section 2.5)."""
     dropout: float = Field(default=0.1, ge=0.0, lt=1.0)

@@ -16,6 +16,16 @@ BEFORE_ALL_RANKS = -1
 """The rank of memory; ranks of a segment start at 0."""
 
 
+def causal_ranks(rank_BX: Tensor) -> Tensor:
+    """Return ranks in which the context, which has rank 0, comes first and one by one; higher ranks keep their order.
+
+    So a token of the context sees the context before it, in the order of X, and no other.
+    """
+    is_context_BX = rank_BX == 0
+    num_before_BX = is_context_BX.cumsum(dim=1)
+    return torch.where(is_context_BX, num_before_BX, num_before_BX[:, -1:] + rank_BX)
+
+
 @dataclass(frozen=True)
 class TokenLayout:
     """Position in the text, rank in the order, document group and document of tokens or predictions, int64 [B, X].

@@ -15,7 +15,7 @@ from pretrain.model.block import Block, Norm
 from pretrain.model.config import ModelConfig, Recompute, TransformerXLPositions
 from pretrain.model.dropout import Dropout
 from pretrain.model.init import QUERY_START_DEVIATION, initialise
-from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout, join
+from pretrain.model.layout import AttentionMask, DistanceSpan, TokenLayout, causal_ranks, join
 from pretrain.model.loss import output_loss
 from pretrain.model.positions import input_positions, sinusoid_table
 from pretrain.model.precision import at_least_float32, product_dtype
@@ -73,6 +73,10 @@ class TwoStreamTransformer(nn.Module):
     def device(self) -> torch.device:
         """The device of the parameters."""
         return self.embedding.weight.device
+
+    def context_ranks(self, rank_BL: Tensor) -> Tensor:
+        """Return ranks in which the context, whose rank is 0, sees itself as `config.context` says."""
+        return causal_ranks(rank_BL) if self.config.context == "causal" else rank_BL
 
     def empty_memory(self, lanes: int) -> SegmentMemory:
         """Return the memory of `lanes` lanes before their first segment, on the model's device and in its type."""

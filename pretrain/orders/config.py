@@ -6,6 +6,14 @@ from pydantic import Field, NonNegativeFloat, model_validator
 
 from cluster.config import Config
 
+MIN_HOLES, MAX_HOLES = 2, 4
+"""How many holes a segment has in orders with several."""
+
+
+def most_holes(segment_tokens: int, num_targets: int) -> int:
+    """Return how many holes fit a segment: each needs a token, its end, and a place of its own in the context."""
+    return min(MAX_HOLES, num_targets // 2, segment_tokens - num_targets + 1)
+
 
 class ObjectiveConfig(Config):
     """The number of predicted tokens per segment, and the mixture of orders; the weights need not sum to one."""
@@ -18,6 +26,11 @@ class ObjectiveConfig(Config):
     """The weight of left to right after a random cut."""
     infill: NonNegativeFloat = 1.0
     """The weight of a hole in the middle, left to right, given both sides."""
+    holes: NonNegativeFloat = 0.0
+    """The weight of two to four holes, filled one after the other in random order, each left to right."""
+    fill_in_the_middle: NonNegativeFloat = 0.0
+    """The weight of a hole that is filled after the text on both sides was predicted left to right, as autoregressive
+    models learn to infill (Bavarian et al. 2022, arXiv 2207.14255). It needs model.context=causal."""
     max_span_words: int = Field(default=5, gt=0, le=1000)
     """The most words of a span; n words have a probability proportional to 1/n."""
     span_unit: Literal["word", "token"] = "word"
@@ -33,14 +46,34 @@ class ObjectiveConfig(Config):
 
     @model_validator(mode="after")
     def _some_order(self) -> "ObjectiveConfig":
-        if self.spans + self.left_to_right + self.infill == 0:
-            raise ValueError("one of spans, left_to_right, infill must be above 0")
+        if not any(self.weights.values()):
+            raise ValueError(f"one of {', '.join(self.weights)} must be above 0")
         return self
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weight of every kind of order."""
+        return {
+            "spans": self.spans,
+            "left_to_right": self.left_to_right,
+            "infill": self.infill,
+            "holes": self.holes,
+            "fill_in_the_middle": self.fill_in_the_middle,
+        }
+
+    @property
+    def is_autoregressive(self) -> bool:
+        """Whether every token is predicted, from nothing but tokens that were predicted before it."""
+        return self.target_share == 1.0 and not self.spans + self.infill + self.holes
 
     @property
     def sees_both_sides(self) -> bool:
         """Whether predictions see text on both sides in some order."""
-        return self.spans + self.infill > 0
+        return self.spans + self._hole_weight > 0
+
+    @property
+    def _hole_weight(self) -> float:
+        return self.infill + self.holes + self.fill_in_the_middle
 
     def num_targets(self, segment_tokens: int) -> int:
         """Return P for segments of L tokens, at least 1."""
@@ -48,8 +81,11 @@ class ObjectiveConfig(Config):
 
     def hides_lengths(self, segment_tokens: int) -> bool:
         """Return whether some holes have an unknown length, which needs two predictions: a token and the hole's end."""
-        return self.infill > 0 and self.known_length_share < 1 and self.num_targets(segment_tokens) > 1
+        return self._hole_weight > 0 and self.known_length_share < 1 and self.num_targets(segment_tokens) > 1
 
     def extent(self, segment_tokens: int) -> int:
         """Return the bound that positions of segments of L tokens are below, the gaps of holes included."""
-        return segment_tokens + (self.max_gap_tokens if self.hides_lengths(segment_tokens) else 0)
+        if not self.hides_lengths(segment_tokens):
+            return segment_tokens
+        most_holes = MAX_HOLES if self.holes else 1
+        return segment_tokens + most_holes * self.max_gap_tokens

@@ -1,4 +1,4 @@
-"""A hole in the middle, filled left to right given both sides, its length known or not.
+"""One hole in the middle, filled left to right given both sides, its length known or not.
 
 The layout of a hole of m tokens from `start` on, of unknown length, with a gap of s positions:
 
@@ -54,6 +54,43 @@ class InfillOrders:
         is_of_hole_BP = (number_P < size_B1) | ends_hole_BP
         of_hole_BP = start_B1 + torch.minimum(number_P, size_B1 - 1)
         target_BP = torch.where(is_of_hole_BP, of_hole_BP, length - num_targets + number_P)
+        return Orders(index_L + gap_B1 * is_after_BL, rank_BL, target_BP, ends_hole_BP)
+
+
+class FillInTheMiddleOrders:
+    """Makes the orders of autoregressive infilling: the text before the hole, the text after it, then the hole.
+
+    Each is predicted left to right, so that every token is predicted once (Bavarian et al. 2022, section 3, "PSM").
+    Positions show where the hole is, which takes the place of sentinel tokens. The end of a hole of unknown length is
+    predicted instead of the last token of the text around it.
+    """
+
+    def __init__(self, config: ObjectiveConfig, segment_tokens: int, device: torch.device) -> None:
+        self._segment_tokens, self._max_gap_tokens = segment_tokens, config.max_gap_tokens
+        known_share = config.known_length_share if config.hides_lengths(segment_tokens) else 1.0
+        self._kind_bounds = choice_bounds([known_share, 1.0 - known_share], device)
+        self._size_bounds = choice_bounds(hole_weights(max(1, segment_tokens - 1)), device)
+
+    def orders(self, draws: LaneDraws) -> Orders:
+        """Draw one hole per lane: a size by `hole_weights`, then a uniform start, and a uniform gap if it has one."""
+        length = self._segment_tokens
+        unknown_B1 = draws.choice("hole length unknown", self._kind_bounds)
+        size_B1 = 1 + draws.choice("hole tokens", self._size_bounds)
+        start_B1 = draws.below("hole start", length - size_B1 + 1)
+        gap_B1 = unknown_B1 * (1 + draws.below("hole gap", self._max_gap_tokens))
+
+        index_L = torch.arange(length, device=draws.device)
+        is_after_BL = index_L >= start_B1 + size_B1
+        in_hole_BL = (index_L >= start_B1) & ~is_after_BL
+        around_B1 = length - size_B1
+        rank_BL = 1 + torch.where(in_hole_BL, around_B1 + index_L - start_B1, index_L - size_B1 * is_after_BL)
+
+        # The number in the order of a hole of known length; the end of an unknown one is number `length`.
+        number_BP = index_L + unknown_B1 * (index_L >= around_B1 - 1)
+        of_hole_BP = start_B1 + number_BP - around_B1
+        around_BP = number_BP + size_B1 * (number_BP >= start_B1)
+        ends_hole_BP = number_BP == length
+        target_BP = torch.where(number_BP >= around_B1, of_hole_BP, around_BP) - ends_hole_BP.long()
         return Orders(index_L + gap_B1 * is_after_BL, rank_BL, target_BP, ends_hole_BP)
 
 

@@ -3,20 +3,20 @@
 Shapes: B lanes, L segment, P predicted.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from pretrain.model.layout import TokenLayout
+from pretrain.model.layout import TokenLayout, causal_ranks
 
 
 @dataclass(frozen=True)
 class Orders:
     """The tokens that are predicted, their order, and the positions of all tokens.
 
-    The context has rank 0, predictions have ranks 1 to P in the order in which they are made, tokens that come after
-    the last one have higher ranks. Where `ends_hole_BP` is true, the prediction is not the token with index
+    The context has rank 0, predictions have ascending ranks from 1 on in the order in which they are made, tokens that
+    come after the last one have higher ranks. Where `ends_hole_BP` is true, the prediction is not the token with index
     `target_BP` but the end of the hole after it: one position and one rank further, where there is no token.
     """
 
@@ -25,7 +25,7 @@ class Orders:
     rank_BL: Tensor
     """int64."""
     target_BP: Tensor
-    """int64, index of the token predicted at rank 1, 2, ... P."""
+    """int64, index of the token of each prediction, in the order in which they are made."""
     ends_hole_BP: Tensor
     """bool."""
 
@@ -35,6 +35,10 @@ class Orders:
         position_L = torch.arange(rank_BL.shape[1], device=rank_BL.device)
         ends_hole_BP = torch.zeros_like(target_BP, dtype=torch.bool)
         return cls(position_L.expand_as(rank_BL), rank_BL, target_BP, ends_hole_BP)
+
+    def causal(self) -> "Orders":
+        """Return these orders with a context of which each token sees only those before it in the text."""
+        return replace(self, rank_BL=causal_ranks(self.rank_BL))
 
     def where(self, mine_B: Tensor, other: "Orders") -> "Orders":
         """Return these orders in the lanes `mine_B`, the other ones elsewhere."""

@@ -1,4 +1,4 @@
-"""The mixture of orders: each lane of each step draws one of the three kinds.
+"""The mixture of orders: each lane of each step draws one of the kinds.
 
 Shapes: B lanes, L segment, P predicted.
 """
@@ -8,8 +8,9 @@ from torch import Tensor
 
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.orders.draws import DrawTable, LaneDraws, choice_bounds
-from pretrain.orders.infill import INFILL_DRAWS, InfillOrders
+from pretrain.orders.infill import INFILL_DRAWS, FillInTheMiddleOrders, InfillOrders
 from pretrain.orders.order import Orders
+from pretrain.orders.several_holes import SeveralHolesOrders
 from pretrain.orders.spans import SpanOrders
 from pretrain.orders.words import WordPieces
 
@@ -48,12 +49,15 @@ class OrderMixture:
         self._words = words
         self._spans = SpanOrders(config, segment_tokens, device)
         self._infill = InfillOrders(config, segment_tokens, device)
-        self._draws = DrawTable(
-            {"order": 1} | LEFT_TO_RIGHT_DRAWS | INFILL_DRAWS | self._spans.num_draws, device
-        )
-        weights = {"spans": config.spans, "left_to_right": config.left_to_right, "infill": config.infill}
-        self._kinds = [kind for kind, weight in weights.items() if weight > 0]
-        self._kind_bounds = choice_bounds([weights[kind] for kind in self._kinds], device)
+        self._fill_in_the_middle = FillInTheMiddleOrders(config, segment_tokens, device)
+        self._holes = SeveralHolesOrders(config, segment_tokens, device) if config.holes else None
+        num_draws = {"order": 1} | LEFT_TO_RIGHT_DRAWS | INFILL_DRAWS | self._spans.num_draws
+        if self._holes is not None:
+            num_draws |= self._holes.num_draws
+        self._draws = DrawTable(num_draws, device)
+        weights = {kind: weight for kind, weight in config.weights.items() if weight > 0}
+        self._kinds = list(weights)
+        self._kind_bounds = choice_bounds(list(weights.values()), device)
 
     def orders(self, tokens_BL: Tensor, seed: int, step: int, lanes: range) -> Orders:
         """Draw the orders of `lanes` at `step`, whose segments are int64 [B, L] on the mixture's device."""
@@ -70,6 +74,11 @@ class OrderMixture:
             return left_to_right_orders(self._segment_tokens, self.num_targets, draws)
         if kind == "infill":
             return self._infill.orders(draws)
+        if kind == "fill_in_the_middle":
+            return self._fill_in_the_middle.orders(draws)
+        if kind == "holes":
+            assert self._holes is not None
+            return self._holes.orders(draws)
         begins_unit_BL = (
             self._words.begins_word(tokens_BL)
             if self._counts_words

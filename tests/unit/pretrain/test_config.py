@@ -41,3 +41,31 @@ def test_contradictions_are_refused(changes: dict[str, object], said: str) -> No
 )
 def test_what_goes_together_is_taken(changes: dict[str, object]) -> None:
     config(**changes)
+
+
+AUTOREGRESSIVE = {"target_share": 1.0, "spans": 0, "infill": 0, "fill_in_the_middle": 1}
+
+
+def test_a_causal_model_needs_an_autoregressive_objective_and_filling_in_the_middle_a_causal_model() -> None:
+    causal = {"context": "causal"}
+    config(model=causal, objective=AUTOREGRESSIVE)
+    for change in ({"target_share": 0.9}, {"spans": 1}, {"infill": 1}, {"holes": 1}):
+        with pytest.raises(ValidationError, match="model.context=causal is for autoregressive models"):
+            config(model=causal, objective=AUTOREGRESSIVE | change)
+    with pytest.raises(ValidationError, match="fill_in_the_middle needs model.context=causal"):
+        config(objective=AUTOREGRESSIVE)
+
+
+def test_several_holes_need_room() -> None:
+    with pytest.raises(ValidationError, match="objective.holes needs 4 predicted tokens"):
+        config(segment_tokens=6, objective={"holes": 1})
+    config(segment_tokens=8, objective={"holes": 1})
+
+
+def test_one_kind_of_order_is_enough() -> None:
+    none = {"spans": 0, "left_to_right": 0, "infill": 0}
+    with pytest.raises(
+        ValidationError, match="one of spans, left_to_right, infill, holes, fill_in_the_middle"
+    ):
+        config(objective=none)
+    config(objective=none | {"holes": 1})

@@ -49,6 +49,24 @@ def test_a_hole_is_filled_left_to_right_given_all_the_rest(corpus: PreparedCorpu
     assert len(starts) > 12, "holes lie anywhere"
 
 
+def test_a_causal_model_reads_what_is_given_in_turn_before_it_predicts(corpus: PreparedCorpus) -> None:
+    text = ValidationText.of_split(corpus, "validation", LANES, SEGMENT, 1 << 20)
+    plain = left_to_right_batch(text.reader, 1, range(LANES), with_documents=True, device=CPU)
+    orders = ValidationOrders(SEGMENT, WordPieces.of_tokenizer(corpus.tokenizer, CPU), CPU)
+    for order in ("any_order", "infill"):
+        usual = orders.batch(order, plain, 1, range(LANES))
+        causal = orders.batch(order, plain, 1, range(LANES), is_causal=True)
+        assert torch.equal(causal.wanted_BP, usual.wanted_BP)
+        for lane in range(LANES):
+            given = (usual.content.rank_BX[lane] == 0).nonzero()[:, 0].tolist()
+            in_turn = causal.content.rank_BX[lane].argsort().tolist()
+            assert in_turn[: len(given)] == given
+            assert in_turn[len(given) :] == usual.targets.position_BX[lane].tolist()
+            assert len(set(causal.content.rank_BX[lane].tolist())) == SEGMENT
+        num_given = SEGMENT - usual.targets.rank_BX.shape[1]
+        assert torch.equal(causal.targets.rank_BX, usual.targets.rank_BX + num_given)
+
+
 @pytest.mark.parametrize("order", ["left_to_right", "any_order", "infill"])
 def test_the_tokens_wanted_are_those_at_the_targets_and_lanes_do_not_mix(
     corpus: PreparedCorpus, order: OrderName

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.orders.draws import DrawTable
-from pretrain.orders.infill import INFILL_DRAWS, InfillOrders, hole_weights
+from pretrain.orders.infill import INFILL_DRAWS, FillInTheMiddleOrders, InfillOrders, hole_weights
 from pretrain.orders.order import Orders
 
 CPU = torch.device("cpu")
@@ -151,3 +151,60 @@ def test_a_single_prediction_is_a_hole_of_known_length() -> None:
     orders = holes(50, 10, share=0.01)
     assert not orders.ends_hole_BP.any()
     assert set(orders.target_BP[:, 0].tolist()) == set(range(10))
+
+
+@given(
+    length=st.integers(2, 40),
+    known=st.sampled_from([0.0, 0.5, 1.0]),
+    gap=st.integers(1, 9),
+    seed=st.integers(0, 10**6),
+)
+def test_an_autoregressive_model_predicts_both_sides_and_then_the_hole(
+    length: int, known: float, gap: int, seed: int
+) -> None:
+    config = ObjectiveConfig(
+        target_share=1.0,
+        spans=0,
+        infill=0,
+        fill_in_the_middle=1,
+        known_length_share=known,
+        max_gap_tokens=gap,
+    )
+    draws = DrawTable(INFILL_DRAWS, CPU).draws(seed, 0, range(6))
+    orders = FillInTheMiddleOrders(config, length, CPU).orders(draws)
+    content, targets = orders.layouts(torch.zeros_like(orders.rank_BL), None, config.extent(length))
+    assert int(content.position_BX.max()) < content.extent
+    for lane in range(6):
+        in_order = orders.rank_BL[lane].argsort().tolist()
+        assert sorted(orders.rank_BL[lane].tolist()) == list(range(1, length + 1))
+        breaks = [number for number in range(1, length) if in_order[number] < in_order[number - 1]]
+        predicted, ends = orders.target_BP[lane].tolist(), orders.ends_hole_BP[lane].tolist()
+        target_ranks = targets.rank_BX[lane].tolist()
+        assert target_ranks == sorted(set(target_ranks))
+        if any(ends):
+            assert ends == [False] * (length - 1) + [True]
+            left_out = set(range(length)) - set(predicted[:-1])
+            assert len(left_out) == 1
+            assert predicted[-1] == in_order[-1]
+            num_around = in_order.index(left_out.pop()) + 1
+            assert predicted[:-1] == in_order[: num_around - 1] + in_order[num_around:]
+            assert in_order[num_around:] == list(range(in_order[num_around], in_order[-1] + 1))
+            after = [index for index in range(length) if index > in_order[-1]]
+            moved = [int(orders.position_BL[lane, index]) - index for index in after]
+            assert set(moved) <= set(range(1, gap + 1))
+            assert len(set(moved)) <= 1
+        else:
+            assert predicted == in_order
+            assert orders.position_BL[lane].tolist() == list(range(length))
+        assert len(breaks) <= 1, "text around the hole, then the hole"
+
+
+def test_autoregressive_holes_are_everywhere_and_their_ends_are_predicted() -> None:
+    config = ObjectiveConfig(
+        target_share=1.0, spans=0, infill=0, fill_in_the_middle=1, known_length_share=0.0
+    )
+    draws = DrawTable(INFILL_DRAWS, CPU).draws(0, 0, range(4000))
+    orders = FillInTheMiddleOrders(config, 16, CPU).orders(draws)
+    assert orders.ends_hole_BP.sum(dim=1).tolist() == [1] * 4000
+    last_of_hole = np.bincount(orders.target_BP[:, -1].numpy(), minlength=16)
+    assert (last_of_hole > 40).all()

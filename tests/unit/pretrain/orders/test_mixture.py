@@ -105,6 +105,19 @@ def test_kinds_come_in_their_shares() -> None:
     assert not (is_infill_B & is_spans_B).any()
 
 
+def test_other_kinds_of_holes_come_in_their_shares() -> None:
+    lanes = 4000
+    config = ObjectiveConfig(spans=0, left_to_right=1, infill=0, holes=3, known_length_share=0.0)
+    several = made(config, some_tokens(lanes, 64), 0, 0, range(lanes)).ends_hole_BP.sum(dim=1)
+    assert abs((several >= 2).double().mean() - 3 / 4) < 0.04
+    config = ObjectiveConfig(
+        target_share=1.0, spans=0, left_to_right=1, infill=0, fill_in_the_middle=1, known_length_share=0.0
+    )
+    middle = made(config, some_tokens(lanes, 64), 0, 0, range(lanes)).ends_hole_BP.sum(dim=1)
+    assert abs((middle == 1).double().mean() - 1 / 2) < 0.04
+    assert int(middle.max()) == 1
+
+
 def test_a_lane_has_the_same_order_alone_in_any_batch_and_in_any_batch_order() -> None:
     config, tokens_BL = ObjectiveConfig(), some_tokens(12, 64)
     together = parts(made(config, tokens_BL, 5, 9, range(4, 16)))
