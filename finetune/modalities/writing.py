@@ -8,7 +8,7 @@ Shapes: X predictions, V vocabulary.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -90,6 +90,15 @@ class Writer(Protocol):
         ...
 
 
+@runtime_checkable
+class ToldWriter(Protocol):
+    """A `Writer` that is told something about the references, such as their lengths: a bound and no competitor."""
+
+    def tell(self, items: Sequence[Pair]) -> None:
+        """Accept the items whose sources are written for next."""
+        ...
+
+
 def writing_loss(logits_XV: Tensor, wanted_X: Tensor, label_smoothing: float) -> Tensor:
     """Return the mean negative log-likelihood in nats, in float32 at least, for logits of any dtype.
 
@@ -142,14 +151,12 @@ class WritingEvaluation(Evaluation):
 
     def validate(self, system: Writer) -> float:
         """Return the headline metric on a part of the validation split."""
-        return self.task.evaluate_headline(
-            self._valid, system.write(_sources(self._valid), no_progress)
-        ).value
+        return self.task.evaluate_headline(self._valid, _written(system, self._valid, no_progress)).value
 
     def test(self, system: Writer, on_progress: OnProgress) -> Answers:
         """Evaluate the system on the whole test split."""
         items = self.test_items
-        written = system.write(_sources(items), on_progress)
+        written = _written(system, items, on_progress)
         rows = [
             {"key": one.key, "source": one.source, "written": text, "references": list(one.references)}
             | ({"suffix": one.suffix} if one.suffix is not None else {})
@@ -168,7 +175,7 @@ class WritingEvaluation(Evaluation):
 
         def measured(items: Sequence[Pair], which: str) -> Measured:
             on_progress = watch(f"{which} {change.kind}", len(items))
-            return self.task.evaluate_headline(items, system.write(_sources(items), on_progress))
+            return self.task.evaluate_headline(items, _written(system, items, on_progress))
 
         return measured(changed.before, "before"), measured(changed.after, "after")
 
@@ -184,7 +191,8 @@ class Writing(Modality):
 
     def columns(self, task_config: Any) -> Columns:
         """Return the column of the text; for infilling also that of the text after the hole."""
-        return Columns(("text",), ("suffix",) if task_config.kind == "infilling" else ())
+        has_holes = task_config.kind in ("infilling", "humaneval_infilling")
+        return Columns(("text",), ("suffix",) if has_holes else ())
 
     def no_data(self, task_config: Any, num_labels: int) -> WritingData:
         """Return empty splits, for systems whose weights are loaded afterwards."""
@@ -200,8 +208,10 @@ class Writing(Modality):
         return [{"prediction": text} for text in system.write(given, on_progress)]
 
 
-def _sources(items: Sequence[Pair]) -> list[tuple[str, str | None]]:
-    return [(one.source, one.suffix) for one in items]
+def _written(system: Writer, items: Sequence[Pair], on_progress: OnProgress) -> list[str]:
+    if isinstance(system, ToldWriter):
+        system.tell(items)
+    return system.write([(one.source, one.suffix) for one in items], on_progress)
 
 
 def _text(row: Mapping[str, Any], name: str) -> str | None:

@@ -122,10 +122,10 @@ def _part(text: str, generator: np.random.Generator, prose: frozenset[int]) -> t
     return None
 
 
-def _lines(
+def whole_lines(
     text: str, generator: np.random.Generator, prose: frozenset[int], fewest: int, most: int
 ) -> tuple[int, int] | None:
-    """Return a hole of whole lines, without the first indentation and the last line end; its outer lines are code."""
+    """Return where a hole of whole lines starts and ends, line end included; its outer lines are code."""
     lines = text.split("\n")
     wanted = int(generator.integers(fewest, most + 1))
     firsts = [
@@ -136,10 +136,20 @@ def _lines(
     if not firsts:
         return None
     first = firsts[int(generator.integers(len(firsts)))]
-    indent = len(lines[first]) - len(lines[first].lstrip())
     start = sum(len(line) + 1 for line in lines[:first])
-    end = start + sum(len(line) + 1 for line in lines[first : first + wanted]) - 1
-    return start + indent, end
+    return start, start + sum(len(line) + 1 for line in lines[first : first + wanted])
+
+
+def _lines(
+    text: str, generator: np.random.Generator, prose: frozenset[int], fewest: int, most: int
+) -> tuple[int, int] | None:
+    """Return a hole of whole lines, without the first indentation and the last line end."""
+    hole = whole_lines(text, generator, prose, fewest, most)
+    if hole is None:
+        return None
+    start, end = hole
+    written = text[start:end]
+    return start + len(written) - len(written.lstrip()), end - 1
 
 
 _FINDERS: dict[Hole, Callable[[str, np.random.Generator, frozenset[int]], tuple[int, int] | None]] = {
