@@ -3,6 +3,7 @@
 Folders hold a few items under the names that the published sets have.
 """
 
+import gzip
 import json
 import re
 import shlex
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from finetune.tasks.humaneval_infilling import FILE_NAMES
 from pipeline.cli import app
 from pretrain.weights import save_model
 from tests.example_corpus import stdlib_packages, tiny_model, write_corpus
@@ -77,11 +79,25 @@ def _completions(folder: Path, name: str, item: dict[str, str]) -> None:
     (folder / "literals.json").write_text('{"str": ["none"], "num": ["0", "1"], "char": ["a"]}')
 
 
+def _holes(folder: Path) -> None:
+    row = {
+        "task_id": "L0",
+        "entry_point": "f",
+        "prompt": "def f(x):\n",
+        "canonical_solution": "    x += 1\n",
+        "suffix": "    return x\n",
+        "test": "def check(candidate):\n    assert candidate(1) == 2\n",
+    }
+    for kind, name in FILE_NAMES.items():
+        (folder / name).write_bytes(gzip.compress(json.dumps(row | {"task_id": kind}).encode()))
+
+
 _FOLDERS: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(("clones_java_cs", "conba_java_cs", "search_java_cs", "translate_java_cs"), _translation),
     "clones_problems": _problems,
     "defects": _devign,
     "generate_java": _concode,
+    "humaneval_infilling": _holes,
     "lines_java": lambda folder: _completions(
         folder, "dev.first1500.json", {"input": "<s> class A { int x", "gt": "= <NUM_LIT:0> ;"}
     ),

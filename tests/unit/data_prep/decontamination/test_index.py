@@ -1,5 +1,6 @@
 """The definition of a document that contains an evaluation text."""
 
+import gzip
 import json
 import re
 from pathlib import Path
@@ -20,6 +21,7 @@ from data_prep.dedup.config import NearDuplicatesConfig
 from data_prep.dedup.signatures import signatures
 from data_prep.documents import Rejection
 from data_prep.text.shingles import hash_words
+from tests.task_data import TASK_DATA, needs_task_data
 
 
 def words(prefix: str, count: int) -> str:
@@ -135,6 +137,22 @@ def test_the_same_sets_give_the_same_bytes_and_human_eval_finds_itself(tmp_path:
     assert made[0].rejection.detail == "human_eval/HumanEval/63"
     assert made[0].bands is None
     assert made[1].rejection is None
+
+
+@needs_task_data
+@pytest.mark.parametrize("is_package", [True, False])
+def test_human_eval_or_the_files_of_its_holes_keep_out_all_problems(tmp_path: Path, is_package: bool) -> None:
+    fields = ("prompt", "canonical_solution", "suffix")
+    of_files = EvaluationSetConfig(
+        path=str(TASK_DATA / "humaneval-infilling/*.jsonl.gz"), fields=fields, id_field="task_id"
+    )
+    of_set = EvaluationSetConfig(package="human_eval") if is_package else of_files
+    (tmp_path / "index").write_bytes(build_index(DecontaminationConfig(sets={"holes": of_set})))
+    load_index.cache_clear()
+    with gzip.open(TASK_DATA / "humaneval-infilling/HumanEval-SingleLineInfilling.jsonl.gz", "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    solved = [row["prompt"] + row["canonical_solution"] + row["suffix"] for row in rows]
+    assert None not in match(load_index(tmp_path / "index"), *dict.fromkeys(solved))
 
 
 def plain_match(items: list[str], document: str, ngram_words: int) -> set[int]:

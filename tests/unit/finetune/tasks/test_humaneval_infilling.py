@@ -156,7 +156,10 @@ def base(pretrain_folder: Path) -> Base:
     return Base(description, CodeTokenizer.load(files.tokenizer), files, torch.device("cpu"))
 
 
-_ITEMS = [Pair("a", "def f(x):\n", ("    x = 1\n",), suffix="    return x\n"), Pair("b", "x", ("=",), suffix="1\n")]
+_ITEMS = [
+    Pair("a", "def f(x):\n", ("    x = 1\n",), suffix="    return x\n"),
+    Pair("b", "x", ("=",), suffix="1\n"),
+]
 
 
 def _infiller(base: Base, **settings: Any) -> ZeroShotInfiller:
