@@ -43,7 +43,6 @@ FILE_NAMES: dict[HoleKind, str] = {
 """The published files."""
 _FIELDS = ("task_id", "entry_point", "prompt", "suffix", "canonical_solution", "test")
 _MOST_LINES = 5
-_PER_DOCUMENT = 6
 _BEFORE_CHARACTERS, _AFTER_CHARACTERS = 1200, 600
 
 
@@ -89,7 +88,7 @@ class HumanEvalInfillingConfig(PairSource, TaskConfigBase):
     """
 
     modality: ClassVar[ModalityName] = "write"
-    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"workers"}
+    not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"workers", "per_document"}
 
     kind: Literal["humaneval_infilling"] = "humaneval_infilling"
     folder: LocalPath
@@ -101,6 +100,8 @@ class HumanEvalInfillingConfig(PairSource, TaskConfigBase):
     """The kinds of holes."""
     per_kind: PositiveInt | None = None
     """The maximum number of holes of each kind, drawn by seed; None takes all 1,033, 5,815 and 164."""
+    per_document: PositiveInt = 20
+    """The maximum number of training holes in one document of the corpus."""
     samples: PositiveInt = 1
     """The number of samples for each hole."""
     ks: tuple[PositiveInt, ...] = (1,)
@@ -172,7 +173,7 @@ class HumanEvalInfilling:
 
     def _pairs(self, text: str, generator: np.random.Generator) -> Iterator[Pair]:
         prose = prose_lines(text, "Python")
-        for number in range(_PER_DOCUMENT):
+        for number in range(self.config.per_document):
             kind = self.config.holes[int(generator.integers(len(self.config.holes)))]
             hole = _hole(kind, text, generator, prose)
             if hole is not None:
