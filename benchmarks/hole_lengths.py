@@ -287,12 +287,13 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", type=Path, metavar="RUN")
+    parser.add_argument("--model", type=Path, help="another model than the run's, as of a finetuned system")
     parser.add_argument("--humaneval", type=Path, metavar="FOLDER", help="the files of HumanEval-Infilling")
     parser.add_argument("--holes", type=int, default=300, help="holes of each kind, and others to choose by")
     parser.add_argument("--threads", type=int, default=2)
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
-    model = PermutationLM.from_run(given.run)
+    model = PermutationLM.from_run(given.model or given.run)
     print(f"{cpu_name()}, {given.threads} threads; segments of {model.segment_tokens}")
     corpus, filler = open_prepared(find_prep_folder(given.run).prep), Filler(model)
 

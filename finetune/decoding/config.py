@@ -12,6 +12,7 @@ from pydantic import (
 )
 
 from cluster.config import Config
+from pretrain.inference.infilling import HOLE_LENGTH_POWER
 from pretrain.inference.sampling import Sampling
 
 _SPARE_TOKENS = 16
@@ -23,9 +24,9 @@ class DecodingConfig(Config):
 
     beam: int = Field(default=1, ge=1, le=1024)
     """Hypotheses kept for every text; 1 means no beam search."""
-    length_power: NonNegativeFloat = 1.0
-    """A beam's hypotheses, and a hole's fillings for several place lengths, are compared by
-    log-likelihood / tokens ** length_power."""
+    length_power: NonNegativeFloat | None = None
+    """A beam's hypotheses, and a hole's fillings of several lengths, are compared by
+    log-likelihood / tokens ** length_power. None: 1, and 0.7 for holes."""
     max_new_tokens: PositiveInt | None = None
     """The most tokens of a written text; None: the system's `target_tokens`."""
     max_length_ratio: PositiveFloat | None = None
@@ -53,6 +54,16 @@ class DecodingConfig(Config):
                 f"beam={self.beam} and temperature={self.temperature} exclude each other: a beam draws nothing"
             )
         return self
+
+    @property
+    def power_of_texts(self) -> float:
+        """The `length_power` of texts."""
+        return 1.0 if self.length_power is None else self.length_power
+
+    @property
+    def power_of_holes(self) -> float:
+        """The `length_power` of fillings."""
+        return HOLE_LENGTH_POWER if self.length_power is None else self.length_power
 
     def limit_tokens(self, source_tokens: int, max_new_tokens: int) -> int:
         """Return the most tokens of the text for a source of `source_tokens`."""

@@ -18,6 +18,8 @@ from pretrain.model.fused.cross_entropy import cross_entropy_fusable, fused_toke
 from pretrain.model.precision import at_least_float32
 
 NEW_TOKENS = "the scores of new tokens"
+Rating = Callable[[float, int], float]
+"""The score by which texts are compared, of a log-likelihood and the number of tokens that it is of."""
 OnToken = Callable[[int, int], bool]
 """Called with (lane, token) for every new token but the one that ends a text; True ends the lane."""
 
@@ -81,6 +83,8 @@ class _Chosen:
     lanes: Sequence[_Lane]
     token_B: Tensor
     score_B: Tensor
+    end_score_B: Tensor | None
+    """The log-probabilities of the end in the same places, if texts may be cut (see `Writing`)."""
 
 
 class Writing:
@@ -88,6 +92,10 @@ class Writing:
 
     `uniform_BT` in [0, 1) decides what is sampled. With `must_end`, a lane at its limit is ended by `rules.end`, whose
     likelihood counts. Lanes that ended stay until `keep` leaves them out.
+
+    With `rating`, a text that ended may be cut: of its beginnings, each of one token or more and with the end after
+    it, and the text itself the one counts that is rated highest. The end is often likely where it is not the likeliest
+    token.
     """
 
     def __init__(
@@ -99,12 +107,13 @@ class Writing:
         *,
         must_end: bool = False,
         watch: OnToken | None = None,
+        rating: Rating | None = None,
     ) -> None:
         self._is_followed = rules.end is not None or rules.max_repeats is not None or watch is not None
         self._lanes = [_Lane(number, limit, must_end) for number, limit in enumerate(limits)]
         self._kept = self._lanes
         self._sampling, self._rules, self._uniform_BT = sampling, rules, uniform_BT
-        self._limits, self._must_end, self._watch = set(limits), must_end, watch
+        self._limits, self._must_end, self._watch, self._rating = set(limits), must_end, watch, rating
         self._chosen: list[_Chosen] = []
 
     @property
@@ -134,13 +143,22 @@ class Writing:
         token_B = self._sampling.choose(allowed_BV, uniform_B)
         if self._must_end and step in self._limits:
             token_B = _ended_at_limit(self._kept, token_B, step, self._rules)
-        self._chosen.append(_Chosen(self._kept, token_B, log_probability(logits_BV, token_B)))
+        self._chosen.append(
+            _Chosen(self._kept, token_B, log_probability(logits_BV, token_B), self._end_scores(logits_BV))
+        )
         if self._is_followed:
             check_finite(self._chosen[-1].score_B, NEW_TOKENS)
             _follow(self._kept, token_B, step, self._rules, self._watch)
         else:
             _count(self._kept, step)
         return token_B
+
+    def _end_scores(self, logits_BV: Tensor) -> Tensor | None:
+        if self._rating is None:
+            return None
+        assert self._rules.end is not None
+        end_B = torch.full((len(logits_BV),), self._rules.end, device=logits_BV.device)
+        return log_probability(logits_BV, end_B)
 
     def keep(self, places: Sequence[int]) -> None:
         """Keep only the lanes at these places of `lanes`."""
@@ -150,7 +168,7 @@ class Writing:
 
     def generated(self) -> list[Generated]:
         """Return the tokens of every lane so far."""
-        return _collected(self._lanes, self._chosen)
+        return _collected(self._lanes, self._chosen, self._rating)
 
 
 @torch.inference_mode()
@@ -163,9 +181,10 @@ def generate(
     *,
     must_end: bool = False,
     watch: OnToken | None = None,
+    rating: Rating | None = None,
 ) -> list[Generated]:
     """Generate in every lane until it ends or has `limits[lane]` tokens: see `Writing`."""
-    writing = Writing(limits, sampling, rules, uniform_BT, must_end=must_end, watch=watch)
+    writing = Writing(limits, sampling, rules, uniform_BT, must_end=must_end, watch=watch, rating=rating)
     logits_BV = text.first()
     while True:
         token_B = writing.choose(logits_BV)
@@ -180,17 +199,21 @@ def generate(
         logits_BV = text.following(token_B)
 
 
-def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Generated]:
+def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen], rating: Rating | None) -> list[Generated]:
     check_finite(torch.cat([one.score_B for one in chosen]), NEW_TOKENS)
     tokens: list[list[int]] = [[] for _ in lanes]
     scores: list[list[float]] = [[] for _ in lanes]
+    end_scores: list[list[float]] = [[] for _ in lanes]
     for one in chosen:
         for lane, token, score in zip(
             one.lanes, one.token_B.tolist(), one.score_B.double().tolist(), strict=True
         ):
             tokens[lane.number].append(token)
             scores[lane.number].append(score)
-    return [
+        if one.end_score_B is not None:
+            for lane, score in zip(one.lanes, one.end_score_B.double().tolist(), strict=True):
+                end_scores[lane.number].append(score)
+    found = [
         Generated(
             tuple(tokens[lane.number][: lane.num_chosen - lane.ended]),
             math.fsum(scores[lane.number][: lane.num_chosen]),
@@ -200,6 +223,25 @@ def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen]) -> list[Genera
         )
         for lane in lanes
     ]
+    if rating is None:
+        return found
+    return [
+        _best_beginning(one, scores[number], end_scores[number], rating) for number, one in enumerate(found)
+    ]
+
+
+def _best_beginning(
+    text: Generated, scores: Sequence[float], end_scores: Sequence[float], rating: Rating
+) -> Generated:
+    """Return the text that ended, or a beginning of it with an end after it, whichever is rated highest."""
+    if not text.ended:
+        return text
+    best, best_rating = text, rating(text.log_likelihood, text.num_chosen)
+    for length in range(1, len(text.tokens)):
+        log_likelihood = math.fsum([*scores[:length], end_scores[length]])
+        if (rated := rating(log_likelihood, length + 1)) > best_rating:
+            best, best_rating = Generated(text.tokens[:length], log_likelihood, ended=True), rated
+    return best
 
 
 def _ended_at_limit(lanes: Sequence[_Lane], token_B: Tensor, step: int, rules: TokenRules) -> Tensor:

@@ -13,7 +13,7 @@ from cluster.errors import UserError
 from pretrain.inference.any_order import FillingOrder, fill_any_order
 from pretrain.inference.beam import beam_search
 from pretrain.inference.decoder import Decoder
-from pretrain.inference.generation import Generated, OnToken, Writing, generate
+from pretrain.inference.generation import Generated, OnToken, Rating, Writing, generate
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Hole, Holes, Sides, check_place
 from pretrain.inference.sampling import GREEDY, Sampling, uniforms_of_lanes
@@ -21,6 +21,8 @@ from pretrain.inference.token_rules import TokenRules, specials_but
 
 _SHORTEST_PLACE_TOKENS = 8
 _LONGEST_STEP_TOKENS = 32
+HOLE_LENGTH_POWER = 0.7
+"""Chosen on held-out holes (benchmarks/results.md, "Lengths of holes"): 1 makes fillings too long, less too short."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,20 @@ class _Options:
     rules: TokenRules
     num_samples: int
     beam: int | None
-    length_power: float = 1.0
+    length_power: float = HOLE_LENGTH_POWER
 
     def rating(self, filling: Generated) -> float:
         """Return the score by which fillings are compared: nats per token if `length_power` is 1."""
-        return float(filling.log_likelihood / max(1, filling.num_chosen) ** self.length_power)
+        return self.rated(filling.log_likelihood, filling.num_chosen)
+
+    def rated(self, log_likelihood: float, num_chosen: int) -> float:
+        """Return the score of so many tokens, the end included."""
+        return float(log_likelihood / max(1, num_chosen) ** self.length_power)
+
+    @property
+    def cut_by(self) -> Rating | None:
+        """The rating by which a filling of unknown length may be cut; a sample is none any longer if it is cut."""
+        return self.rated if self.rules.end is not None and self.sampling.greedy else None
 
 
 def fill_known_length(
@@ -77,13 +88,14 @@ def fill_unknown_length(
     *,
     num_samples: int = 1,
     beam: int | None = None,
-    length_power: float = 1.0,
+    length_power: float = HOLE_LENGTH_POWER,
 ) -> list[list[Generated]]:
     """Return `num_samples` fillings of at most `num_tokens` tokens for every hole, each ended by `rules.end`.
 
     A text is decoded with places of several lengths side by side (`place_lengths`). Of each sample's fillings the one
     is returned whose tokens, including the end, have the highest log-likelihood / num_tokens ** length_power. A
-    filling that reaches the end of its place is ended there, and the end's likelihood counts. With `beam`, every place
+    filling that reaches the end of its place is ended there, and the end's likelihood counts. Without sampling, the
+    beginnings of a filling, each with the end after it, are fillings too (see `Writing`). With `beam`, every place
     gets a beam of that width, and the most likely of equal fillings is kept. A hole's fillings do not depend on the
     others.
     """
@@ -142,7 +154,15 @@ def _written(
     num_samples = options.num_samples
     limits = [limit for limit in limits for _ in range(num_samples)]
     uniform_BT = _drawn(holes, first_samples, options, device)
-    lanes = generate(text, limits, options.sampling, options.rules, uniform_BT, must_end=must_end)
+    lanes = generate(
+        text,
+        limits,
+        options.sampling,
+        options.rules,
+        uniform_BT,
+        must_end=must_end,
+        rating=options.cut_by,
+    )
     return [lanes[first : first + num_samples] for first in range(0, len(lanes), num_samples)]
 
 
@@ -185,7 +205,15 @@ class OpenFilling:
         self.text = Holes(decoder, [hole], num_samples, cache)
         uniform_BT = _drawn([hole], [request.first_sample], self._options, decoder.model.device)
         limits = [place - 1 for place in hole.place_tokens for _ in range(num_samples)]
-        self.writing = Writing(limits, sampling, rules, uniform_BT, must_end=True, watch=watch)
+        self.writing = Writing(
+            limits,
+            sampling,
+            rules,
+            uniform_BT,
+            must_end=True,
+            watch=watch,
+            rating=self._options.cut_by,
+        )
 
     def best(self) -> list[int]:
         """Return the number of the lane with each sample's best filling, among those that ended if there are any."""

@@ -171,6 +171,8 @@ class SharedText:
         best = list(range(len(self._lanes))) if self._filling is None else self._filling.best()
         texts = []
         for number in best:
+            if self._filling is not None and generated[number].ended:
+                self._lanes[number] = self._cut(self._lanes[number], generated[number].tokens)
             lane = self._lanes[number]
             lane.stream.close()
             texts.append(WrittenText(Completion.of(generated[number], lane.stream), lane.tokens_of_text()))
@@ -188,6 +190,14 @@ class SharedText:
         stream = TextStream(self._tokenizer, request.stop, lambda text: lane.add(text))
         lane = _Lane(stream)
         return lane
+
+    def _cut(self, lane: _Lane, tokens: Sequence[int]) -> _Lane:
+        """Return a lane with the first tokens of one that has shown nothing: a filling may end before its tokens do."""
+        cut = self._new_lane(self._request)
+        for token in tokens:
+            cut.stream.add(token)
+        cut.tokens = lane.tokens[: len(tokens)]
+        return cut
 
     def _add(self, lane: int, token: int) -> bool:
         return self._lanes[lane].stream.add(token)

@@ -196,7 +196,7 @@ class PermutationWriter:
             decoding.sampling,
             ended_by("<end_hole>", decoding),
             beam=decoding.beam if decoding.beam > 1 else None,
-            length_power=decoding.length_power,
+            length_power=decoding.power_of_holes,
         )
         return [fillings[0] for fillings in found]
 

@@ -111,15 +111,14 @@ class ZeroShotInfiller:
 
     def _filled(self, holes: Sequence[HoleRequest]) -> list[str]:
         decoding = self._config.decoding
-        fill = fill_unknown_length if self._config.length == "own" else fill_known_length
-        found = fill(
-            self._model.decoder,
-            holes,
-            decoding.sampling,
-            ended_by("<end_hole>", decoding),
-            beam=decoding.beam if decoding.beam > 1 else None,
-        )
-        fillings = [row[0] for row in found]
+        rules, beam = ended_by("<end_hole>", decoding), decoding.beam if decoding.beam > 1 else None
         if self._config.length == "own":
-            self.cut["written_texts"] += sum(one.forced for one in fillings)
+            power = decoding.power_of_holes
+            found = fill_unknown_length(
+                self._model.decoder, holes, decoding.sampling, rules, beam=beam, length_power=power
+            )
+        else:
+            found = fill_known_length(self._model.decoder, holes, decoding.sampling, rules, beam=beam)
+        fillings = [row[0] for row in found]
+        self.cut["written_texts"] += sum(one.forced for one in fillings)
         return [self._model.tokenizer.decode(one.tokens) for one in fillings]

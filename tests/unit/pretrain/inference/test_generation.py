@@ -266,7 +266,9 @@ def test_of_a_filling_found_in_several_places_the_most_likely_is_kept() -> None:
     decoder, sides = Decoder(small_model(vocab_size=3, seed=2), 32), Sides(array(1, 2, 0), array(0, 1))
     rules = TokenRules(end=2)
     whole, few = (
-        fill_unknown_length(decoder, [HoleRequest(sides, most)], GREEDY, rules, num_samples=20, beam=20)[0]
+        fill_unknown_length(
+            decoder, [HoleRequest(sides, most)], GREEDY, rules, num_samples=20, beam=20, length_power=1.0
+        )[0]
         for most in (12, 7)
     )
     likeliest = {one.tokens: one.log_likelihood for one in few}  # of the place of 8 alone

@@ -87,7 +87,7 @@ def known_by_hand(
 def unknown_by_hand(
     model: TwoStreamTransformer, parts: list[Tokens], sizes: list[HoleSize], order: list[int]
 ) -> tuple[list[list[int]], float]:
-    """Holes in the given order, each with the place in which its filling is likeliest per token."""
+    """Holes in the given order, each filled by the likeliest beginning of a filling, per token ** 0.7, in any place."""
     fillings: list[list[int] | int] = [
         size.num_tokens if size.is_known else place_lengths(size.num_tokens)[0] for size in sizes
     ]
@@ -100,19 +100,17 @@ def unknown_by_hand(
             start, tokens, ranks, score = places[number].start, [], {}, 0.0  # type: ignore[var-annotated]
             while True:
                 token, _, one = best(model, row, ranks, start + len(tokens), specials_but("<end_hole>"))
-                if len(tokens) == place - 1 and token != END:
-                    shown = [
-                        (at, ranks.get(at, 0), token) for at, token in enumerate(row) if token is not None
-                    ]
-                    logits = logits_at(model, shown, start + len(tokens), model.empty_memory(1))
-                    token, one = END, float(logits.log_softmax(-1)[END])
-                score += one
-                if token == END:
+                shown = [(at, ranks.get(at, 0), token) for at, token in enumerate(row) if token is not None]
+                logits = logits_at(model, shown, start + len(tokens), model.empty_memory(1))
+                ended = score + float(logits.log_softmax(-1)[END])
+                if tokens or token == END:
+                    tried.append((ended / (len(tokens) + 1) ** 0.7, ended, list(tokens)))
+                if token == END or len(tokens) == place - 1:
                     break
+                score += one
                 row[start + len(tokens)] = token
                 ranks[start + len(tokens)] = len(ranks) + 1
                 tokens.append(token)
-            tried.append((score / (len(tokens) + 1), score, tokens))
         _, score, tokens = max(tried)
         total += score
         fillings[number] = tokens
