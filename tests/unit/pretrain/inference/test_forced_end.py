@@ -7,10 +7,10 @@ from torch import Tensor
 
 from pretrain.inference.beam import beam_search
 from pretrain.inference.decoder import Decoder
-from pretrain.inference.generation import generate
+from pretrain.inference.generation import Rating, generate
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_unknown_length
-from pretrain.inference.sampling import GREEDY
+from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.token_rules import TokenRules
 from tests.small_models import small_model
 
@@ -50,6 +50,48 @@ def test_an_end_at_the_limit_that_the_model_chose_is_its_own() -> None:
 def test_a_lane_stays_forced_while_others_continue() -> None:
     found = generate(TwoTokens(3), [1, 2, 2], GREEDY, TokenRules(end=0), must_end=True)
     assert [one.forced for one in found] == [True, False, False]
+
+
+class Fading(TwoTokens):
+    """Lanes that are surest to write 1 for ever, while the end, 0, is about as likely after the second one."""
+
+    def first(self) -> Tensor:
+        scores = [8.9, 9.0] if self._num_tokens == 2 else [0.0, 9.0]
+        return torch.tensor([scores]).expand(self._lanes, -1)
+
+
+def test_a_text_is_cut_where_the_end_is_likely_if_it_is_rated_higher_there() -> None:
+    def rated(power: float) -> Rating:
+        return lambda log_likelihood, num_tokens: log_likelihood / num_tokens**power
+
+    for limits in ([6], [3, 6, 1]):
+        found = generate(
+            Fading(len(limits)), limits, GREEDY, TokenRules(end=0), must_end=True, rating=rated(1.0)
+        )
+        after_two = [one for one, limit in zip(found, limits, strict=True) if limit > 2]
+        assert [len(one.tokens) for one in after_two] == [2] * len(after_two)
+        logits = torch.tensor([[0.0, 9.0], [0.0, 9.0], [8.9, 9.0]], dtype=torch.float64).log_softmax(-1)
+        expected = float(logits[0, 1] + logits[1, 1] + logits[2, 0])
+        assert [one.log_likelihood for one in after_two] == pytest.approx(
+            [expected] * len(after_two), rel=1e-6
+        )
+        assert all(one.ended and not one.forced for one in after_two)
+    whole = generate(Fading(1), [6], GREEDY, TokenRules(end=0), must_end=True)
+    assert (len(whole[0].tokens), whole[0].forced) == (6, True)
+    # The end is the first choice after two tokens, and no beginning is likelier.
+    (own,) = generate(TwoTokens(1), [6], GREEDY, TokenRules(end=0), must_end=True, rating=rated(0.7))
+    assert len(own.tokens) == 2
+
+
+def test_a_sample_is_not_cut() -> None:
+    decoder, sides = Decoder(small_model(), 32), Sides(np.array([1, 2, 3]), np.array([7, 8]))
+    rules, request = TokenRules(end=4), HoleRequest(sides, 5)
+    powers = [
+        fill_unknown_length(decoder, [request], sampling, rules, num_samples=8, length_power=0.0)[0]
+        for sampling in (Sampling(1.0), GREEDY)
+    ]
+    assert {len(one.tokens) for one in powers[1]} <= {0, 1}
+    assert any(len(one.tokens) > 1 for one in powers[0])
 
 
 @pytest.mark.parametrize("beam", [None, 3])
