@@ -271,8 +271,8 @@ def fill_holes(
 ) -> list[list[Generated]]:
     """Return the fillings of every hole. With `end_hole_id`, lengths are not known, and this token ends a filling."""
     if options.one_by_one:
-        fill, end = (fill_known_length, None) if end_hole_id is None else (fill_unknown_length, "<end_hole>")
-        rules = TokenRules(specials_but(end), end_hole_id)
+        fill = fill_known_length if end_hole_id is None else fill_unknown_length
+        rules = TokenRules.of_hole(end_hole_id)
         check_lengths(decoder, holes, rules)
         found = []
         for batch in _batches(holes, options, end_hole_id is not None):

@@ -132,7 +132,7 @@ class _JointFiller:
         text = OpenText(self.decoder, row.tokens_T[:end], history)
         logits_XV = text.predict([row.places[number].start for number in left])
         surest = [
-            float(functional.softmax(self._rules(number).allow(logits_V[None]), dim=-1).max())
+            float(functional.softmax(self._rules(number).allow(logits_V[None], [[]]), dim=-1).max())
             for number, logits_V in zip(left, logits_XV, strict=True)
         ]
         return left[surest.index(max(surest))]
@@ -174,9 +174,7 @@ class _JointFiller:
         self.begun.append(number)
 
     def _rules(self, number: int) -> TokenRules:
-        if self.holes[number].is_known:
-            return TokenRules(specials_but(None))
-        return TokenRules(specials_but("<end_hole>"), self.end_hole_id)
+        return TokenRules.of_hole(None if self.holes[number].is_known else self.end_hole_id)
 
     def _row(self, place_tokens: dict[int, int] | None = None) -> "_Row":
         """Lay out the text as it is filled so far; `place_tokens` are the lengths of chosen holes' places."""

@@ -21,7 +21,7 @@ from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.results import Completion
 from pretrain.inference.sampling import GREEDY, Sampling, uniforms_of_lanes
 from pretrain.inference.text_stream import TextStream
-from pretrain.inference.token_rules import TokenRules, specials_but
+from pretrain.inference.token_rules import TokenRules
 from pretrain.model.precision import at_least_float32
 
 
@@ -220,7 +220,7 @@ class SharedText:
             model.decoder,
             HoleRequest(sides, request.max_new_tokens),
             request.sampling,
-            TokenRules(specials_but("<end_hole>"), model.tokenizer.special_id("<end_hole>")),
+            TokenRules.of_hole(model.tokenizer.special_id("<end_hole>")),
             num_samples=request.num_samples,
             watch=self._add,
             cache=cache if request.reuses_history else None,

@@ -25,6 +25,13 @@ class TokenRules:
     max_repeats: int | None = None
     """How often a run of tokens may repeat (see `continuing_a_loop`); None for no limit."""
 
+    @classmethod
+    def of_hole(cls, end_hole_id: int | None) -> "TokenRules":
+        """Return the rules of a filling, ended by that token if there is one; no hole is empty, as in pretraining."""
+        if end_hole_id is None:
+            return cls(specials_but(None))
+        return cls(specials_but("<end_hole>"), end_hole_id, may_be_empty=False)
+
     def allow(self, logits_XV: Tensor, written: Sequence[Sequence[int]] | None = None) -> Tensor:
         """Return the logits with minus infinity for tokens that are not allowed next.
 

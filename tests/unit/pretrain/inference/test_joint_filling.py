@@ -99,11 +99,12 @@ def unknown_by_hand(
             row, places = laid_out(parts, [*fillings[:number], place, *fillings[number + 1 :]])
             start, tokens, ranks, score = places[number].start, [], {}, 0.0  # type: ignore[var-annotated]
             while True:
-                token, _, one = best(model, row, ranks, start + len(tokens), specials_but("<end_hole>"))
+                never = specials_but("<end_hole>" if tokens else None)  # no filling is empty
+                token, _, one = best(model, row, ranks, start + len(tokens), never)
                 shown = [(at, ranks.get(at, 0), token) for at, token in enumerate(row) if token is not None]
                 logits = logits_at(model, shown, start + len(tokens), model.empty_memory(1))
                 ended = score + float(logits.log_softmax(-1)[END])
-                if tokens or token == END:
+                if tokens:
                     tried.append((ended / (len(tokens) + 1) ** 0.7, ended, list(tokens)))
                 if token == END or len(tokens) == place - 1:
                     break
@@ -176,10 +177,7 @@ def test_by_certainty_the_first_hole_is_the_one_whose_first_token_is_surest() ->
         sizes = [HoleSize(5, is_known=False), HoleSize(2, is_known=True), HoleSize(3, is_known=False)]
         found = fill_jointly(Decoder(model, SEGMENT), parts, sizes, GREEDY, end_hole_id=END)
         row, places = laid_out(parts, [place_lengths(5)[0], 2, place_lengths(3)[0]])
-        rules = [specials_but("<end_hole>"), specials_but(None), specials_but("<end_hole>")]
-        surest = [
-            best(model, row, {}, place.start, never)[1] for place, never in zip(places, rules, strict=True)
-        ]
+        surest = [best(model, row, {}, place.start, specials_but(None))[1] for place in places]
         assert found.order[0] == surest.index(max(surest))
         given_order = fill_jointly(
             Decoder(model, SEGMENT), parts, sizes, GREEDY, order=list(found.order), end_hole_id=END
