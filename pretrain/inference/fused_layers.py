@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class FusedLayers:
-    """`DecodingLayer.advance` one after the other, for rows in successive columns, at most MAX_FEW_ROWS of a lane.
+    """`DecodingLayer.advance` one after the other, for at most MAX_FEW_ROWS rows of a lane, or more if few altogether.
 
     Products and what enters them are rounded to the weights' type where the plain layers round them.
     """
@@ -34,28 +34,27 @@ class FusedLayers:
         """Make it; None for layers that the operator does not support, or without compiled operators."""
         return FusedLayers(layers) if all(map(_is_known, layers)) and try_load_operators() else None
 
-    def takes(self, rows_BQD: Tensor, layout: PassLayout) -> bool:
+    def takes(self, rows_BQD: Tensor) -> bool:
         """Return whether `advance` can be used for these rows."""
         lanes, rows = rows_BQD.shape[:2]
-        few = lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= MAX_FEW_ROWS)
-        return few and layout.first_column is not None
+        return lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= MAX_FEW_ROWS)
 
     def advance(
         self, rows_BQD: Tensor, caches: Sequence["LayerCache"], layout: PassLayout, num_passed: int
     ) -> Tensor:
         """Write the content rows' keys and values in every layer; return the last layer's last P rows [B, P, D]."""
-        assert layout.first_column is not None
         distances = [cache.distances.keys_NRH for cache in caches]
         passed_BPD: Tensor = self._compiled.advance(
             rows_BQD.contiguous(),
             layout.num_content,
             num_passed,
-            layout.first_column,
+            layout.first_column or 0,
             [cache.key_NBCH for cache in caches],
             [cache.value_NBCH for cache in caches],
             [] if distances[0] is None else distances,
             layout.num_keys,
-            layout.span.high - layout.first_column,
+            layout.span.high,
+            None if layout.column_BQ is None else layout.column_BQ.contiguous(),
             layout.hidden_BQK,
             layout.other_document_BQK,
         )

@@ -330,7 +330,7 @@ class DecodingSession:
     def _run(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:
         """Write the content rows to every layer's cache; return the logits [B, P, V] of the predicted rows."""
         rows_BQD = self._input_rows(tokens_BT, layout)
-        if self._fused_layers is not None and self._fused_layers.takes(rows_BQD, layout):
+        if self._fused_layers is not None and self._fused_layers.takes(rows_BQD):
             num_predicted = rows_BQD.shape[1] - layout.num_content
             rows_BPD = self._fused_layers.advance(rows_BQD, self.caches, layout, num_predicted)
         else:

@@ -15,13 +15,18 @@ struct QueryBiases {
 };
 
 // The caches, float32, and what rows see of them: the first K columns but those where `hidden_BQK`, in the type of the
-// weights, is not 0. The distance of row q and key k stands in row first_distance - q + k of the table. `other_BQK`
-// tells keys of another document than the row's. In both Q may be 1.
+// weights, is not 0. A row stands in its column of `column_BQ`, or, without them, row q of all lanes in column
+// first_column + q. The distance of a row in column c and key k stands in row highest_distance - c + k of the table.
+// `other_BQK` tells keys of another document than the row's. In both masks Q may be 1.
 struct DecodingKeys {
   at::Tensor key_NBCH, value_NBCH;
   OptionalTensor distance_NRH;
-  int64_t num_keys, first_distance;
-  OptionalTensor hidden_BQK, other_BQK;
+  int64_t num_keys, first_column, highest_distance;
+  OptionalTensor column_BQ, hidden_BQK, other_BQK;
+
+  int64_t column(int64_t b, int64_t q) const {
+    return column_BQ ? column_BQ->const_data_ptr<int64_t>()[b * column_BQ->size(1) + q] : first_column + q;
+  }
 };
 
 inline float dot(const float* a, const float* b, int64_t width) {
@@ -89,11 +94,26 @@ class HeadAttention {
     if (!keys_.distance_NRH) return;
     for (int64_t r = 0; r < kRows; ++r)
       biased(queries.row(r), *biases_.distance_NH, n, biased_.data() + r * width_);
-    // A row later in the group begins a row earlier in the table.
-    const auto table = from_row(head<const float>(*keys_.distance_NRH, n), keys_.first_distance - q - (kRows - 1));
-    products<kRows>({biased_.data(), width_}, table, keys_.num_keys + kRows - 1, {shifted_.data(), shifted_stride_});
+    const auto table = head<const float>(*keys_.distance_NRH, n);
+    // A row in the next column begins a row earlier in the table, so rows in successive columns share its rows.
+    for (int64_t r = 0; r < kRows && !successive<kRows>(b, q); ++r) {
+      products<1>({biased_.data() + r * width_, width_}, from_row(table, keys_.highest_distance - keys_.column(b, q + r)),
+                  keys_.num_keys, {shifted_.data(), shifted_stride_});
+      add(shifted_.data(), scores_.data() + r * padded_, keys_.num_keys);
+    }
+    if (!successive<kRows>(b, q)) return;
+    const int64_t first = keys_.highest_distance - keys_.column(b, q + kRows - 1);
+    products<kRows>({biased_.data(), width_}, from_row(table, first), keys_.num_keys + kRows - 1,
+                    {shifted_.data(), shifted_stride_});
     for (int64_t r = 0; r < kRows; ++r)
       add(shifted_.data() + r * shifted_stride_ + kRows - 1 - r, scores_.data() + r * padded_, keys_.num_keys);
+  }
+
+  template <int64_t kRows>
+  bool successive(int64_t b, int64_t q) const {
+    for (int64_t r = 1; r < kRows; ++r)
+      if (keys_.column(b, q + r) != keys_.column(b, q) + r) return false;
+    return true;
   }
 
   // From the scores of row q to its weights.

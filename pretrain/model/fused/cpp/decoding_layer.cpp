@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <tuple>
 
 #include "activations.h"
 #include "decoding_attention.h"
@@ -108,15 +110,14 @@ struct Pass {
 };
 
 // Keys and values of the first `num_content` rows of every lane to their columns.
-void write(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64_t num_content, int64_t first_column,
-           const DecodingKeys& keys) {
+void write(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64_t num_content, const DecodingKeys& keys) {
   const int64_t heads = keys.key_NBCH.size(0), lanes = keys.key_NBCH.size(1), width = keys.key_NBCH.size(3);
   for (int64_t b = 0; b < lanes; ++b)
     for (int64_t t = 0; t < num_content; ++t)
       for (int64_t n = 0; n < heads; ++n) {
         const float* key = projected_BQ3NH.data() + (((b * num_rows + t) * 3 + 1) * heads + n) * width;
-        std::copy_n(key, width, head<float>(keys.key_NBCH, n, b).row(first_column + t));
-        std::copy_n(key + heads * width, width, head<float>(keys.value_NBCH, n, b).row(first_column + t));
+        std::copy_n(key, width, head<float>(keys.key_NBCH, n, b).row(keys.column(b, t)));
+        std::copy_n(key + heads * width, width, head<float>(keys.value_NBCH, n, b).row(keys.column(b, t)));
       }
 }
 
@@ -141,10 +142,10 @@ Buffer<T> gathered(const Buffer<float>& projected_BQ3NH, int64_t num_rows, int64
 
 template <typename T>
 at::Tensor run(const DecodingLayer& layer, const at::Tensor& rows_BQD, int64_t num_content, int64_t num_passed,
-               int64_t first_column, const DecodingKeys& keys) {
+               const DecodingKeys& keys) {
   const int64_t lanes = rows_BQD.size(0), num_rows = rows_BQD.size(1), dim = rows_BQD.size(2);
   const auto projected = Pass<T>{layer, lanes * num_rows, dim}.projected(data<float>(rows_BQD));
-  write(projected, num_rows, num_content, first_column, keys);
+  write(projected, num_rows, num_content, keys);
   at::Tensor passed_BPD = rows_BQD.narrow(1, num_rows - num_passed, num_passed).clone(at::MemoryFormat::Contiguous);
   if (num_passed == 0) return passed_BPD;
   const QueryBiases biases{layer.distance_NH, layer.document_NH, layer.other_document_NH};
@@ -200,6 +201,18 @@ void check_pairs(const OptionalTensor& pairs_BQK, at::ScalarType type, const at:
               "a bit for every row and key");
 }
 
+// The lowest and the highest column of rows, and the highest one of content.
+std::tuple<int64_t, int64_t, int64_t> bounds(const at::Tensor& column_BQ, int64_t num_content) {
+  int64_t lowest = std::numeric_limits<int64_t>::max(), highest = -1, written = -1;
+  const int64_t* column = data<int64_t>(column_BQ);
+  for (int64_t x = 0; x < column_BQ.numel(); ++x) {
+    lowest = std::min(lowest, column[x]);
+    highest = std::max(highest, column[x]);
+    if (x % column_BQ.size(1) < num_content) written = std::max(written, column[x]);
+  }
+  return {lowest, highest, written};
+}
+
 OptionalTensor find(const NamedTensors& tensors, const std::string& name) {
   const auto found = tensors.find(name);
   return found == tensors.end() ? OptionalTensor() : found->value();
@@ -230,8 +243,9 @@ bool DecodingLayer::takes_many_rows() const {
 
 at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_content, int64_t num_passed,
                                   int64_t first_column, const at::Tensor& key_NBCH, const at::Tensor& value_NBCH,
-                                  const OptionalTensor& distance_NRH, int64_t num_keys, int64_t first_distance,
-                                  const OptionalTensor& hidden_BQK, const OptionalTensor& other_BQK) const {
+                                  const OptionalTensor& distance_NRH, int64_t num_keys, int64_t highest_distance,
+                                  const OptionalTensor& column_BQ, const OptionalTensor& hidden_BQK,
+                                  const OptionalTensor& other_BQK) const {
   const int64_t lanes = rows_BQD.size(0), num_rows = rows_BQD.size(1), columns = key_NBCH.size(2);
   const int64_t width = output.inputs() / num_heads, num_distances = distance_NRH ? distance_NRH->size(1) : 0;
   check(rows_BQD, at::kFloat, {lanes, num_rows, output.outputs()});
@@ -240,23 +254,29 @@ at::Tensor DecodingLayer::advance(const at::Tensor& rows_BQD, int64_t num_conten
   TORCH_CHECK(lanes * num_rows <= max_few_rows || takes_many_rows(), "weights in oneDNN's layout for so many rows");
   TORCH_CHECK(0 <= num_passed && num_passed <= num_rows, "rows that are passed on");
   TORCH_CHECK(0 <= num_content && num_content <= num_rows, "rows of content");
-  TORCH_CHECK(0 <= first_column && first_column + num_content <= columns, "columns of the cache");
+  int64_t lowest = first_column, highest = first_column + num_rows - 1, written = first_column + num_content - 1;
+  if (column_BQ) {
+    check(*column_BQ, at::kLong, {lanes, num_rows});
+    std::tie(lowest, highest, written) = bounds(*column_BQ, num_content);
+  }
+  TORCH_CHECK(0 <= lowest && written < columns, "columns of the cache");
   TORCH_CHECK(0 <= num_keys && num_keys <= columns, "keys in the cache");
   TORCH_CHECK(distance_NRH.has_value() == distance_NH.has_value(), "distances have keys and queries");
   if (distance_NRH) {
     TORCH_CHECK(distance_NRH->scalar_type() == at::kFloat && distance_NRH->size(0) == num_heads &&
                     distance_NRH->size(2) == width && distance_NRH->stride(2) == 1,
                 "a key [H] of every distance in rows");
-    TORCH_CHECK(first_distance >= num_rows - 1 && first_distance + num_keys <= num_distances,
+    TORCH_CHECK(highest <= highest_distance && highest_distance - lowest + num_keys <= num_distances,
                 "distances in the table");
   }
   check_pairs(hidden_BQK, projection.weight_OI.scalar_type(), rows_BQD, num_keys);
   check_pairs(other_BQK, at::kBool, rows_BQD, num_keys);
   TORCH_CHECK(!other_BQK || (document_NH && other_document_NH), "documents need queries and a key");
-  const DecodingKeys keys{key_NBCH, value_NBCH, distance_NRH, num_keys, first_distance, hidden_BQK, other_BQK};
+  const DecodingKeys keys{key_NBCH,         value_NBCH, distance_NRH, num_keys, first_column,
+                          highest_distance, column_BQ,  hidden_BQK,   other_BQK};
   return projection.weight_OI.scalar_type() == at::kFloat
-             ? run<float>(*this, rows_BQD, num_content, num_passed, first_column, keys)
-             : run<at::BFloat16>(*this, rows_BQD, num_content, num_passed, first_column, keys);
+             ? run<float>(*this, rows_BQD, num_content, num_passed, keys)
+             : run<at::BFloat16>(*this, rows_BQD, num_content, num_passed, keys);
 }
 
 bool DecodingLayers::takes_many_rows() const {
@@ -266,16 +286,16 @@ bool DecodingLayers::takes_many_rows() const {
 at::Tensor DecodingLayers::advance(at::Tensor rows_BQD, int64_t num_content, int64_t num_passed, int64_t first_column,
                                    const std::vector<at::Tensor>& key_NBCH, const std::vector<at::Tensor>& value_NBCH,
                                    const std::vector<at::Tensor>& distance_NRH, int64_t num_keys,
-                                   int64_t first_distance, const OptionalTensor& hidden_BQK,
-                                   const OptionalTensor& other_BQK) const {
+                                   int64_t highest_distance, const OptionalTensor& column_BQ,
+                                   const OptionalTensor& hidden_BQK, const OptionalTensor& other_BQK) const {
   const size_t count = layers.size();
   TORCH_CHECK(key_NBCH.size() == count && value_NBCH.size() == count, "a cache for each layer");
   TORCH_CHECK(distance_NRH.empty() || distance_NRH.size() == count, "distances for each layer or for none");
   for (size_t l = 0; l < count; ++l) {
     const OptionalTensor distances = distance_NRH.empty() ? OptionalTensor() : distance_NRH[l];
     rows_BQD = layers[l]->advance(rows_BQD, num_content, l + 1 < count ? rows_BQD.size(1) : num_passed, first_column,
-                                  key_NBCH[l], value_NBCH[l], distances, num_keys, first_distance, hidden_BQK,
-                                  other_BQK);
+                                  key_NBCH[l], value_NBCH[l], distances, num_keys, highest_distance, column_BQ,
+                                  hidden_BQK, other_BQK);
   }
   return rows_BQD;
 }

@@ -27,12 +27,11 @@ struct DecodingLayer : torch::CustomClassHolder {
   bool takes_many_rows() const;
 
   // The last `num_passed` rows one layer up, [B, P, D]. Before, the keys and values of the first `num_content` rows
-  // are written to the columns from `first_column` on, where the rows of all lanes stand. DecodingKeys tells of the
-  // other arguments.
+  // are written to their columns. DecodingKeys tells of the other arguments.
   at::Tensor advance(const at::Tensor& rows_BQD, int64_t num_content, int64_t num_passed, int64_t first_column,
                      const at::Tensor& key_NBCH, const at::Tensor& value_NBCH, const OptionalTensor& distance_NRH,
-                     int64_t num_keys, int64_t first_distance, const OptionalTensor& hidden_BQK,
-                     const OptionalTensor& other_BQK) const;
+                     int64_t num_keys, int64_t highest_distance, const OptionalTensor& column_BQ,
+                     const OptionalTensor& hidden_BQK, const OptionalTensor& other_BQK) const;
 
   int64_t num_heads;
   bool pre_norm;
@@ -57,8 +56,9 @@ struct DecodingLayers : torch::CustomClassHolder {
   // distances where positions have none.
   at::Tensor advance(at::Tensor rows_BQD, int64_t num_content, int64_t num_passed, int64_t first_column,
                      const std::vector<at::Tensor>& key_NBCH, const std::vector<at::Tensor>& value_NBCH,
-                     const std::vector<at::Tensor>& distance_NRH, int64_t num_keys, int64_t first_distance,
-                     const OptionalTensor& hidden_BQK, const OptionalTensor& other_BQK) const;
+                     const std::vector<at::Tensor>& distance_NRH, int64_t num_keys, int64_t highest_distance,
+                     const OptionalTensor& column_BQ, const OptionalTensor& hidden_BQK,
+                     const OptionalTensor& other_BQK) const;
 
   Layers layers;
 };

@@ -55,6 +55,8 @@ class Case:
     row_documents: bool = False
     """Whether rows differ in which keys are of another document."""
     only_predicted: bool = False
+    scattered: bool = False
+    """Whether rows stand in any columns of their lane, and what is hidden differs between them."""
 
     @property
     def num_rows(self) -> int:
@@ -110,7 +112,7 @@ def passed(case: Case, block: Block, seed: int, dtype: torch.dtype, fused: bool)
     layout = make_layout(case, span, numbers(case.lanes, case.num_rows, columns), dtype)
     if fused:
         one = fused_of(layer)
-        assert one.takes(rows_BQD, layout)
+        assert one.takes(rows_BQD)
         num_passed = case.num_predicted if case.only_predicted else case.num_rows
         rows_BPD = one.advance(rows_BQD, [cache], layout, num_passed)
     else:
@@ -129,22 +131,25 @@ def make_layout(case: Case, span: DistanceSpan, random_BQC: Tensor, dtype: torch
     hidden_B1K = sees_any_B11 = other_BQK = None
     column_Q = torch.arange(case.before, case.before + case.num_rows)
     if case.hides:
-        hidden_B1C = (random_BQC[:, :1] > 0.3).index_fill(0, torch.tensor([0]), True)
+        of_rows_BQC = random_BQC if case.scattered else random_BQC[:, :1]
+        hidden_B1C = (of_rows_BQC > 0.3).index_fill(0, torch.tensor([0]), True)
         zeros_B1C = torch.zeros(hidden_B1C.shape, dtype=dtype)
         hidden_B1K = zeros_B1C.masked_fill(hidden_B1C, torch.finfo(dtype).min)[:, :, : case.num_keys]
         sees_any_B11 = (hidden_B1K == 0).any(dim=-1, keepdim=True)
     if case.documents:
         other_BQK = (random_BQC < 0)[:, : case.num_rows if case.row_documents else 1, : case.num_keys]
-    position_BQ = column_Q.expand(case.lanes, -1)
+    column_BQ = column_Q.expand(case.lanes, -1)
+    if case.scattered:
+        column_BQ = random_BQC[:, 0].argsort(dim=-1)[:, : case.num_rows]
     return PassLayout(
         span,
         case.num_content,
         case.num_keys,
-        position_BQ,
+        column_BQ,
         hidden_B1K,
         sees_any_B11,
-        case.before,
-        None,
+        None if case.scattered else case.before,
+        column_BQ if case.scattered else None,
         other_BQK,
     )
 
@@ -181,6 +186,7 @@ cases = st.builds(
     hides=st.booleans(),
     documents=st.booleans(),
     row_documents=st.booleans(),
+    scattered=st.booleans(),
 )
 
 
@@ -215,10 +221,7 @@ def test_bfloat16_is_no_worse_than_the_plain_layer(norm: str, activation: str, l
     block = case.block(0).bfloat16()
     if lanes * case.num_rows > MAX_FEW_ROWS and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         rows_BQD = torch.zeros(lanes, case.num_rows, 256)
-        layout = make_layout(
-            case, DistanceSpan(low=-9, high=9), torch.zeros(lanes, case.num_rows, 30), torch.float32
-        )
-        assert not fused_of(DecodingLayer(block, case.activation)).takes(rows_BQD, layout)
+        assert not fused_of(DecodingLayer(block, case.activation)).takes(rows_BQD)
         return
     exact = passed(case, block, 0, torch.float64, fused=False)
     fused = passed(case, block, 0, torch.bfloat16, fused=True)
@@ -242,14 +245,12 @@ def test_other_layers_stay_plain(case: Case) -> None:
     assert FusedLayers.of([known, DecodingLayer(case.block(0).float(), case.activation)]) is None
 
 
-def test_many_rows_of_a_lane_and_scattered_ones_stay_plain() -> None:
+def test_many_rows_of_a_lane_stay_plain() -> None:
     case = Case()
     fused = fused_of(DecodingLayer(case.block(0).float(), case.activation))
-    layout = make_layout(case, DistanceSpan(low=-9, high=9), torch.zeros(1, 2, 30), torch.float32)
-    assert fused.takes(torch.zeros(1, MAX_FEW_ROWS, 32), layout)
-    assert fused.takes(torch.zeros(100, MAX_FEW_ROWS, 32), layout)
-    assert not fused.takes(torch.zeros(1, MAX_FEW_ROWS + 1, 32), layout)
-    assert not fused.takes(torch.zeros(1, 2, 32), replace(layout, first_column=None))
+    assert fused.takes(torch.zeros(1, MAX_FEW_ROWS, 32))
+    assert fused.takes(torch.zeros(100, MAX_FEW_ROWS, 32))
+    assert not fused.takes(torch.zeros(1, MAX_FEW_ROWS + 1, 32))
 
 
 @pytest.mark.parametrize("activation", ["gelu", "swiglu"])
@@ -260,8 +261,8 @@ def test_many_lanes_need_weights_laid_out_for_many_rows(
     case = Case(activation=activation, lanes=MAX_FEW_ROWS, positions=AbsoluteSinusoidalPositions())
     fused = fused_of(DecodingLayer(case.block(0).float(), activation))
     layout = make_layout(case, DistanceSpan(low=-30, high=30), torch.zeros(1, 2, 30), torch.float32)
-    assert fused.takes(torch.zeros(1, 2, 32), layout)
-    assert not fused.takes(torch.zeros(MAX_FEW_ROWS, 2, 32), layout)
+    assert fused.takes(torch.zeros(1, 2, 32))
+    assert not fused.takes(torch.zeros(MAX_FEW_ROWS, 2, 32))
     cache = torch.zeros(case.heads, MAX_FEW_ROWS, 30, case.head_dim)
     distances = case.block(0).attention.distances(layout.span, None)
     with pytest.raises(RuntimeError, match="oneDNN's layout"):
@@ -279,5 +280,9 @@ def test_a_pass_outside_the_cache_is_refused() -> None:
     assert fused.advance(rows_BQD, [full], layout, 2).shape == (1, 2, case.model_dim)
     with pytest.raises(RuntimeError, match="columns of the cache"):
         fused.advance(rows_BQD, [full], replace(layout, first_column=21), 2)
+    for columns in ([-1, 3], [21, 3]):
+        scattered = replace(layout, first_column=None, column_BQ=torch.tensor([columns]))
+        with pytest.raises(RuntimeError, match="columns of the cache"):
+            fused.advance(rows_BQD, [full], scattered, 2)
     with pytest.raises(RuntimeError, match="keys in the cache"):
         fused.advance(rows_BQD, [full], replace(layout, num_keys=22), 2)
