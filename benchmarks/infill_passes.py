@@ -1,7 +1,8 @@
 """How many tokens a pass fills of holes in real code, and how fast: `python -m benchmarks.infill_passes RUN`.
 
-Holes of a known length in held-out documents of the run, one per document at a random token, filled greedily and by
-sampling, from left to right and by certainty, with several numbers of proposals at a time. The contenders take turns.
+Holes in held-out documents of the run, one per document at a random token, filled greedily and by sampling, from left
+to right with their length known or not, and by certainty, with several numbers of tokens at a time. The contenders take
+turns. Tokens of an unknown length are those of the place that is chosen; its other places are filled, too.
 """
 
 import argparse
@@ -14,18 +15,19 @@ import torch
 from benchmarks.model_machine import cpu_name, print_table
 from data_prep.finished.prepared import open_prepared
 from pipeline.folder.prep_folder import find_prep_folder
-from pretrain.inference.any_order import FillingOrder, fill_any_order
+from pretrain.inference.any_order import fill_any_order
 from pretrain.inference.false_alarms import held_out_texts
 from pretrain.inference.hole import Sides
+from pretrain.inference.infilling import HoleRequest, fill_known_length, fill_unknown_length
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.sampling import GREEDY, Sampling
-from pretrain.inference.token_rules import TokenRules, specials_but
+from pretrain.inference.token_rules import TokenRules
 from pretrain.randomness import keyed_generator
 
 AT_ONCE = (1, 2, 4, 8)
 TOKENS = 32_768
 SAMPLINGS = {"greedy": GREEDY, "temperature 0.8": Sampling(0.8)}
-ORDERS: tuple[FillingOrder, ...] = ("left_to_right", "most_certain")
+WAYS = ("left to right", "left to right, unknown length", "by certainty")
 
 
 def holes(model: PermutationLM, texts: list[bytes], length: int) -> list[Sides]:
@@ -37,6 +39,24 @@ def holes(model: PermutationLM, texts: list[bytes], length: int) -> list[Sides]:
             start = int(keyed_generator(0, "hole", number).integers(1, len(row_T) - length))
             found.append(Sides(row_T[:start], row_T[start + length :]))
     return found
+
+
+def fill(
+    model: PermutationLM, way: str, both: Sides, length: int, sampling: Sampling, at_once: int
+) -> tuple[int, int]:
+    """Fill a hole; return the numbers of its tokens and of the passes."""
+    before = model.decoder.num_passes
+    if way == "by certainty":
+        rules = TokenRules.of_hole(None)
+        tokens = fill_any_order(model.decoder, both, length, sampling, rules, at_once=at_once).tokens
+    else:
+        is_known = way == "left to right"
+        rules = TokenRules.of_hole(None if is_known else model.tokenizer.special_id("<end_hole>"))
+        function = fill_known_length if is_known else fill_unknown_length
+        request = HoleRequest(both, length)
+        ((found,),) = function(model.decoder, [request], sampling, rules, at_once=at_once)
+        tokens = found.tokens
+    return len(tokens), model.decoder.num_passes - before
 
 
 def main() -> None:
@@ -53,33 +73,29 @@ def main() -> None:
     sides = holes(
         model, held_out_texts(open_prepared(find_prep_folder(given.run).prep), TOKENS), given.length
     )
-    rules = TokenRules(specials_but(None))
-    ways = [(order, name, at_once) for order in ORDERS for name in SAMPLINGS for at_once in AT_ONCE]
+    ways = [(way, name, at_once) for way in WAYS for name in SAMPLINGS for at_once in AT_ONCE]
     seconds = dict.fromkeys(ways, 0.0)
-    num_passes = dict.fromkeys(ways, 0)
+    num_passes, num_tokens = dict.fromkeys(ways, 0), dict.fromkeys(ways, 0)
     for both in sides:
-        for way in ways:
-            order, name, at_once = way
+        for contender in ways:
+            way, name, at_once = contender
             begun = time.process_time()
-            found = fill_any_order(
-                model.decoder, both, given.length, SAMPLINGS[name], rules, at_once=at_once, order=order
-            )
-            seconds[way] += time.process_time() - begun
-            num_passes[way] += found.num_passes
-    num_tokens = given.length * len(sides)
+            written, passes = fill(model, way, both, given.length, SAMPLINGS[name], at_once)
+            seconds[contender] += time.process_time() - begun
+            num_passes[contender] += passes
+            num_tokens[contender] += written
     print_table(
         f"{cpu_name()}, {given.threads} threads: {len(sides)} holes of {given.length} tokens",
         ["order", "sampling", "at once", "tokens per pass", "tokens per processor second", "times as fast"],
         [
             [
-                order,
-                name,
-                str(at_once),
-                f"{num_tokens / num_passes[order, name, at_once]:.2f}",
-                f"{num_tokens / seconds[order, name, at_once]:,.0f}",
-                f"{seconds[order, name, 1] / seconds[order, name, at_once]:.2f}x",
+                *contender[:2],
+                str(contender[2]),
+                f"{num_tokens[contender] / num_passes[contender]:.2f}",
+                f"{num_tokens[contender] / seconds[contender]:,.0f}",
+                f"{seconds[*contender[:2], 1] / seconds[contender]:.2f}x",
             ]
-            for order, name, at_once in ways
+            for contender in ways
         ],
     )
 

@@ -46,7 +46,7 @@ class InfillRequest:
     options: SamplingOptions
     num: int
     order: "FillingOrder"
-    at_once: int
+    at_once: int | None
     whole: bool
     as_json: bool = False
 
@@ -154,10 +154,10 @@ def _check(request: InfillRequest, text: MarkedText) -> None:
         )
     if request.whole and request.as_json:
         raise UserError("--whole writes files, --json figures: give one of them")
-    several, is_other = len(text.lengths) > 1, request.order != "left_to_right" or request.at_once > 1
-    if None in text.lengths and not several and is_other:
-        raise UserError("--order most_certain and --at-once need a hole of known length: give --length too")
-    if request.options.beam is not None and is_other:
+    several, by_certainty = len(text.lengths) > 1, request.order != "left_to_right"
+    if None in text.lengths and not several and by_certainty:
+        raise UserError("--order most_certain needs a hole of known length: give --length too")
+    if request.options.beam is not None and (by_certainty or request.at_once is not None):
         raise UserError("--beam searches from left to right: leave out --order and --at-once")
     if request.options.beam is not None and (several or request.as_json):
         raise UserError("--beam fills one hole and gives no passes: leave it out for several holes or --json")
@@ -257,9 +257,9 @@ def infill(
         typer.Option("--order", help="As marked and left to right, or the surest hole and token first."),
     ] = Order.left_to_right,
     at_once: Annotated[
-        int,
-        typer.Option("--at-once", metavar="K", min=1, help="With known lengths: propose K tokens at a time."),
-    ] = 1,
+        int | None,
+        typer.Option("--at-once", metavar="K", min=1, help="At most K tokens a pass [1; by certainty 4]."),
+    ] = None,
     whole: Annotated[
         bool, typer.Option("--whole", help="Write the whole file with the holes filled.")
     ] = False,

@@ -26,6 +26,9 @@ from pretrain.randomness import key_seed, keyed_generator
 
 FillingOrder = Literal["most_certain", "left_to_right"]
 
+_USUAL_AT_ONCE = 4
+"""The number of proposals that fills the most tokens in a time, measured by certainty: benchmarks/infill_passes.py."""
+
 
 @dataclass(frozen=True)
 class AnyOrderFilling:
@@ -53,12 +56,12 @@ def fill_any_order(
     sampling: Sampling,
     rules: TokenRules,
     *,
-    at_once: int = 1,
+    at_once: int | None = None,
     order: FillingOrder = "most_certain",
     sample: int = 0,
 ) -> AnyOrderFilling:
     """Fill a hole of `length` tokens, proposing `at_once` tokens at a time: see `fill_places`."""
-    if length < 1 or at_once < 1:
+    if length < 1 or (at_once is not None and at_once < 1):
         raise UserError(f"length and at-once must be at least 1, got {length} and {at_once}")
     check_place(decoder, length)
     shown = Hole(sides, [length]).visible_sides(decoder.segment_tokens)
@@ -77,11 +80,12 @@ def fill_places(
     sampling: Sampling,
     rules: TokenRules,
     *,
-    at_once: int = 1,
+    at_once: int | None = None,
     order: FillingOrder = "most_certain",
     sample: int = 0,
 ) -> AnyOrderFilling:
-    """Fill empty places of a text, by their indices in it, proposing `at_once` tokens at a time.
+    """Fill empty places of a text, by their indices in it, proposing `at_once` tokens at a time (None: 4 by
+    certainty, else 1).
 
     A plan consists of the places of which the model is most certain, or of the next ones as they are listed
     ("left_to_right"). Their tokens are proposed from one pass in which none sees another; the next pass gives each its
@@ -95,15 +99,17 @@ def fill_places(
     than there are tokens.
     """
     check_order(order)
+    at_once = at_once or (_USUAL_AT_ONCE if order == "most_certain" else 1)
     filler = _Filler(text, places, sampling, rules, sample)
     if order == "left_to_right":
         filler.choose_in_turn(at_once)
-        assert filler.num_passes <= len(places) + 1
     logits_RV: Tensor | None = None
     while filler.left:
         if logits_RV is None:
             logits_RV = filler.predict_left()
         logits_RV = filler.choose(filler.plan(logits_RV, at_once), logits_RV)
+    # Two passes of a plan choose two tokens at least; in turn the first pass may choose none.
+    assert filler.num_passes <= len(places) + (order == "left_to_right")
     number = {place: number for number, place in enumerate(sorted(places))}
     return AnyOrderFilling(
         tuple(filler.token_at[place] for place in sorted(places)),

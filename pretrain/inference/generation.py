@@ -226,11 +226,11 @@ def _collected(lanes: Sequence[_Lane], chosen: Sequence[_Chosen], rating: Rating
     if rating is None:
         return found
     return [
-        _best_beginning(one, scores[number], end_scores[number], rating) for number, one in enumerate(found)
+        best_beginning(one, scores[number], end_scores[number], rating) for number, one in enumerate(found)
     ]
 
 
-def _best_beginning(
+def best_beginning(
     text: Generated, scores: Sequence[float], end_scores: Sequence[float], rating: Rating
 ) -> Generated:
     """Return the text that ended, or a beginning of it with an end after it, whichever is rated highest."""

@@ -13,10 +13,12 @@ from cluster.errors import UserError
 from pretrain.inference.any_order import FillingOrder, fill_any_order
 from pretrain.inference.beam import beam_search
 from pretrain.inference.decoder import Decoder
+from pretrain.inference.drafting import Drafter
 from pretrain.inference.generation import Generated, OnToken, Rating, Writing, generate
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Hole, Holes, Sides, check_place
 from pretrain.inference.sampling import GREEDY, Sampling, uniforms_of_lanes
+from pretrain.inference.speculation import SpeculativeFilling
 from pretrain.inference.token_rules import TokenRules, specials_but
 
 _SHORTEST_PLACE_TOKENS = 8
@@ -46,6 +48,7 @@ class _Options:
     num_samples: int
     beam: int | None
     length_power: float = HOLE_LENGTH_POWER
+    at_once: int = 1
 
     def rating(self, filling: Generated) -> float:
         """Return the score by which fillings are compared: nats per token if `length_power` is 1."""
@@ -69,12 +72,14 @@ def fill_known_length(
     *,
     num_samples: int = 1,
     beam: int | None = None,
+    at_once: int | None = None,
 ) -> list[list[Generated]]:
     """Return `num_samples` fillings of exactly `num_tokens` tokens for every hole; with `beam` the best of such a beam.
 
-    A hole's fillings do not depend on the others.
+    A hole's fillings do not depend on the others. `at_once` is the most tokens of a pass: it does not
+    change what is written (see `SpeculativeFilling`). None is 1: on CPUs drafts cost more than they save.
     """
-    options = _Options(sampling, replace(rules, end=None), num_samples, beam)
+    options = _Options(sampling, replace(rules, end=None), num_samples, beam, at_once=at_once or 1)
     check_lengths(decoder, holes, options.rules)
     filled = _filled(decoder, holes, [[one.num_tokens] for one in holes], options)
     return [fillings[:num_samples] for (fillings,) in filled]
@@ -89,6 +94,7 @@ def fill_unknown_length(
     num_samples: int = 1,
     beam: int | None = None,
     length_power: float = HOLE_LENGTH_POWER,
+    at_once: int | None = None,
 ) -> list[list[Generated]]:
     """Return `num_samples` fillings of at most `num_tokens` tokens for every hole, each ended by `rules.end`.
 
@@ -97,11 +103,11 @@ def fill_unknown_length(
     filling that reaches the end of its place is ended there, and the end's likelihood counts. Without sampling, the
     beginnings of a filling, each with the end after it, are fillings too (see `Writing`). With `beam`, every place
     gets a beam of that width, and the most likely of equal fillings is kept. A hole's fillings do not depend on the
-    others.
+    others. `at_once` as in `fill_known_length`.
     """
     assert rules.end is not None
     check_lengths(decoder, holes, rules)
-    options = _Options(sampling, rules, num_samples, beam, length_power)
+    options = _Options(sampling, rules, num_samples, beam, length_power, at_once or 1)
     filled = _filled(decoder, holes, [place_lengths(one.num_tokens) for one in holes], options)
     return [_best(of_places, options) for of_places in filled]
 
@@ -154,16 +160,41 @@ def _written(
     num_samples = options.num_samples
     limits = [limit for limit in limits for _ in range(num_samples)]
     uniform_BT = _drawn(holes, first_samples, options, device)
-    lanes = generate(
+    lanes = _generated(text, holes, limits, uniform_BT, options)
+    return [lanes[first : first + num_samples] for first in range(0, len(lanes), num_samples)]
+
+
+def _generated(
+    text: Holes, holes: Sequence[Hole], limits: Sequence[int], uniform_BT: Tensor | None, options: _Options
+) -> list[Generated]:
+    """Return the fillings of all lanes, one token at a time or several."""
+    must_end = options.rules.end is not None
+    if options.at_once == 1:
+        return generate(
+            text,
+            limits,
+            options.sampling,
+            options.rules,
+            uniform_BT,
+            must_end=must_end,
+            rating=options.cut_by,
+        )
+    drafters = []
+    for hole in holes:
+        known = Drafter(hole.sides.prefix.tolist(), hole.sides.suffix.tolist())
+        drafters += [known.copy() for _ in range(len(hole.place_tokens) * options.num_samples)]
+    filling = SpeculativeFilling(
         text,
+        drafters,
         limits,
         options.sampling,
         options.rules,
         uniform_BT,
         must_end=must_end,
+        at_once=options.at_once,
         rating=options.cut_by,
     )
-    return [lanes[first : first + num_samples] for first in range(0, len(lanes), num_samples)]
+    return filling.fill()
 
 
 def _drawn(
@@ -242,16 +273,16 @@ _MAX_SAMPLES = 1024
 
 @dataclass(frozen=True)
 class FillingOptions:
-    """Options of infilling: `num_samples` samples or a beam, `at_once` proposals at a time.
+    """Options of infilling: `num_samples` samples or a beam, at most `at_once` tokens of a pass (None: see there).
 
-    Left to right and token by token, several holes are filled side by side in at most `max_lanes` lanes.
+    Left to right, several holes are filled side by side in at most `max_lanes` lanes.
     """
 
     sampling: Sampling = GREEDY
     beam: int | None = None
     num_samples: int = 1
     order: FillingOrder = "left_to_right"
-    at_once: int = 1
+    at_once: int | None = None
     max_lanes: int = 32
 
     def __post_init__(self) -> None:
@@ -260,30 +291,30 @@ class FillingOptions:
                 f"a hole can be filled {_MAX_SAMPLES} times at once, got {self.num_samples}: use fewer"
             )
 
-    @property
-    def one_by_one(self) -> bool:
-        """Whether tokens are chosen one by one from left to right."""
-        return self.order == "left_to_right" and self.at_once == 1
-
 
 def fill_holes(
     decoder: Decoder, holes: Sequence[HoleRequest], options: FillingOptions, end_hole_id: int | None
 ) -> list[list[Generated]]:
     """Return the fillings of every hole. With `end_hole_id`, lengths are not known, and this token ends a filling."""
-    if options.one_by_one:
+    if options.order == "left_to_right":
         fill = fill_known_length if end_hole_id is None else fill_unknown_length
         rules = TokenRules.of_hole(end_hole_id)
         check_lengths(decoder, holes, rules)
         found = []
         for batch in _batches(holes, options, end_hole_id is not None):
             found += fill(
-                decoder, batch, options.sampling, rules, num_samples=options.num_samples, beam=options.beam
+                decoder,
+                batch,
+                options.sampling,
+                rules,
+                num_samples=options.num_samples,
+                beam=options.beam,
+                at_once=options.at_once,
             )
         return found
     if end_hole_id is not None or options.beam is not None:
         raise UserError(
-            "filling the most certain tokens first, or several at once, needs a known length and no beam: give the "
-            "length in tokens"
+            "filling the most certain tokens first needs a known length and no beam: give the length in tokens"
         )
     return [_any_order(decoder, one, options) for one in holes]
 

@@ -63,7 +63,7 @@ def fill_jointly(
     sampling: Sampling,
     *,
     order: Sequence[int] | None = None,
-    at_once: int = 1,
+    at_once: int | None = None,
     end_hole_id: int,
     sample: int = 0,
 ) -> JointFilling:
@@ -119,7 +119,7 @@ class _JointFiller:
     parts: Sequence[NDArray[np.int64]]
     holes: Sequence[HoleSize]
     sampling: Sampling
-    at_once: int
+    at_once: int | None
     end_hole_id: int
     sample: int
     filled: dict[int, Generated] = field(default_factory=dict)
@@ -169,7 +169,9 @@ class _JointFiller:
         place, (history, end) = row.places[number], self._window(row)
         sides = Sides(row.tokens_T[: place.start], row.tokens_T[place.stop : end], history)
         request = HoleRequest(sides, most_tokens, self.sample)
-        ((found,),) = fill_unknown_length(self.decoder, [request], self.sampling, self._rules(number))
+        ((found,),) = fill_unknown_length(
+            self.decoder, [request], self.sampling, self._rules(number), at_once=self.at_once
+        )
         self.filled[number] = found
         self.begun.append(number)
 
