@@ -24,9 +24,9 @@ class DecodingConfig(Config):
 
     beam: int = Field(default=1, ge=1, le=1024)
     """Hypotheses kept for every text; 1 means no beam search."""
-    length_power: NonNegativeFloat | None = None
-    """A beam's hypotheses, and a hole's fillings of several lengths, are compared by
-    log-likelihood / tokens ** length_power. None: 1, and 0.7 for holes."""
+    length_power: NonNegativeFloat = 1.0
+    """A beam's hypotheses are compared by log-likelihood / tokens ** length_power, a hole's fillings of several lengths
+    by log-likelihood / tokens ** (0.7 * length_power)."""
     max_new_tokens: PositiveInt | None = None
     """The most tokens of a written text; None: the system's `target_tokens`."""
     max_length_ratio: PositiveFloat | None = None
@@ -56,14 +56,9 @@ class DecodingConfig(Config):
         return self
 
     @property
-    def power_of_texts(self) -> float:
-        """The `length_power` of texts."""
-        return 1.0 if self.length_power is None else self.length_power
-
-    @property
     def power_of_holes(self) -> float:
-        """The `length_power` of fillings."""
-        return HOLE_LENGTH_POWER if self.length_power is None else self.length_power
+        """The power by which fillings of holes are compared."""
+        return HOLE_LENGTH_POWER * self.length_power
 
     def limit_tokens(self, source_tokens: int, max_new_tokens: int) -> int:
         """Return the most tokens of the text for a source of `source_tokens`."""

@@ -40,7 +40,7 @@ def choose_tokens(
     limits = [config.limit_tokens(len(context), max_new_tokens) for context in contexts]
     if config.beam > 1:
         found = beam_search(
-            text, limits, config.beam, rules, length_power=config.power_of_texts, ended_first=True
+            text, limits, config.beam, rules, length_power=config.length_power, ended_first=True
         )
         return [row[0] for row in found]
     return generate(
