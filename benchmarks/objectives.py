@@ -143,15 +143,12 @@ def evaluate(folder: Path, corpus: PreparedCorpus, kinds: dict[str, list[Item]])
         values = bits_per_byte(folder) | completed(filler.model, rest)
         for name, items in kinds.items():
             values |= filled(filler, name, items)
-        values |= filled_in_pairs(filler, close_items(corpus)) | scanned(filler.model, corpus)
+        # All rests of lines, so that there are pairs that lie close to each other.
+        rests = list(held_out_items(corpus, "test", KINDS["rest of a line"]))
+        values |= filled_in_pairs(filler, rests) | scanned(filler.model, corpus)
         path.write_text(json.dumps(values))
     found: Values = json.loads(path.read_text())
     return found
-
-
-def close_items(corpus: PreparedCorpus) -> list[Item]:
-    """Return many rests of lines, so that there are pairs that lie close to each other."""
-    return list(held_out_items(corpus, "test", KINDS["rest of a line"]))
 
 
 def shown(key: str, of_seeds: Sequence[Sequence[float]]) -> str:

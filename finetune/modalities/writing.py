@@ -91,10 +91,10 @@ class Writer(Protocol):
 
 
 @runtime_checkable
-class ToldWriter(Protocol):
-    """A `Writer` that is told something about the references, such as their lengths: a bound and no competitor."""
+class OracleWriter(Protocol):
+    """A `Writer` that may use facts about the references, such as their lengths: an upper bound, not a competitor."""
 
-    def tell(self, items: Sequence[Pair]) -> None:
+    def see_references(self, items: Sequence[Pair]) -> None:
         """Accept the items whose sources are written for next."""
         ...
 
@@ -191,8 +191,7 @@ class Writing(Modality):
 
     def columns(self, task_config: Any) -> Columns:
         """Return the column of the text; for infilling also that of the text after the hole."""
-        has_holes = task_config.kind in ("infilling", "humaneval_infilling")
-        return Columns(("text",), ("suffix",) if has_holes else ())
+        return Columns(("text",), ("suffix",) if task_config.has_suffix else ())
 
     def no_data(self, task_config: Any, num_labels: int) -> WritingData:
         """Return empty splits, for systems whose weights are loaded afterwards."""
@@ -209,8 +208,8 @@ class Writing(Modality):
 
 
 def _written(system: Writer, items: Sequence[Pair], on_progress: OnProgress) -> list[str]:
-    if isinstance(system, ToldWriter):
-        system.tell(items)
+    if isinstance(system, OracleWriter):
+        system.see_references(items)
     return system.write([(one.source, one.suffix) for one in items], on_progress)
 
 

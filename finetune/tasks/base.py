@@ -26,6 +26,8 @@ class TaskConfigBase(Config):
             ...
 
     modality: ClassVar[ModalityName]
+    has_suffix: ClassVar[bool] = False
+    """Whether there may be text after the one to write, as with holes."""
     not_of_the_test: ClassVar[frozenset[str]] = frozenset(
         {"folder", "train", "valid", "test", "max_train", "max_valid", "max_test"}
     )

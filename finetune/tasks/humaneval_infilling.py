@@ -9,6 +9,7 @@ training uses those and exact match.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -88,6 +89,7 @@ class HumanEvalInfillingConfig(PairSource, TaskConfigBase):
     """
 
     modality: ClassVar[ModalityName] = "write"
+    has_suffix: ClassVar[bool] = True
     not_of_the_test: ClassVar[frozenset[str]] = TaskConfigBase.not_of_the_test | {"workers", "per_document"}
 
     kind: Literal["humaneval_infilling"] = "humaneval_infilling"
@@ -127,7 +129,7 @@ class HumanEvalInfillingConfig(PairSource, TaskConfigBase):
     @model_validator(mode="after")
     def _holes_are_limited_by_kind(self) -> "HumanEvalInfillingConfig":
         if self.max_test is not None:
-            raise ValueError("max_test: how many holes are taken says per_kind=N")
+            raise ValueError("max_test does not limit holes: give per_kind=N")
         return self
 
     def build(self) -> "HumanEvalInfilling":
@@ -187,7 +189,7 @@ class HumanEvalInfilling:
         Raise UserError if the items are a mixture of both.
         """
         texts = [metric(references(items), written) for metric in (exact_match, edit_similarity)]
-        known = self._known()
+        known = self._known
         keys = [item.key.partition("#")[0] for item in items]
         if not any(key in known for key in keys):
             return texts
@@ -218,6 +220,7 @@ class HumanEvalInfilling:
         """Return the first metric of `evaluate`."""
         return self.evaluate(items, written)[0]
 
+    @cached_property
     def _known(self) -> dict[str, HoleProblem]:
         return {
             one.problem.key: one for kind in self.config.holes for one in read_holes(self.config.folder, kind)

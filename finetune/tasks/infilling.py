@@ -33,6 +33,7 @@ class InfillingConfig(PairSource, TaskConfigBase):
     """The settings of infilling. There are no files: all items come from the corpus."""
 
     modality: ClassVar[ModalityName] = "write"
+    has_suffix: ClassVar[bool] = True
 
     kind: Literal["infilling"] = "infilling"
     folder: None = None

@@ -13,12 +13,11 @@ from cluster.errors import UserError
 from pretrain.inference.any_order import FillingOrder, fill_any_order
 from pretrain.inference.beam import beam_search
 from pretrain.inference.decoder import Decoder
-from pretrain.inference.drafting import Drafter
 from pretrain.inference.generation import Generated, OnToken, Rating, Writing, generate
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Hole, Holes, Sides, check_place
 from pretrain.inference.sampling import GREEDY, Sampling, uniforms_of_lanes
-from pretrain.inference.speculation import SpeculativeFilling
+from pretrain.inference.speculation import Drafter, SpeculativeFilling
 from pretrain.inference.token_rules import TokenRules, specials_but
 
 _SHORTEST_PLACE_TOKENS = 8

@@ -15,6 +15,7 @@ Shapes: B lanes, L segment, P predicted.
 """
 
 import torch
+from torch import Tensor
 
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.orders.draws import LaneDraws, choice_bounds
@@ -24,23 +25,38 @@ INFILL_DRAWS = {"hole length unknown": 1, "hole tokens": 1, "hole start": 1, "ho
 """The random numbers needed per lane."""
 
 
-class InfillOrders:
-    """Makes infilling orders."""
+class _HoleSizes:
+    """Draws one hole per lane: whether its length is unknown, its tokens by `hole_weights`, and a uniform gap."""
 
-    def __init__(self, config: ObjectiveConfig, segment_tokens: int, device: torch.device) -> None:
-        self._segment_tokens, self._num_targets = segment_tokens, config.num_targets(segment_tokens)
+    def __init__(
+        self, config: ObjectiveConfig, segment_tokens: int, most_tokens: int, device: torch.device
+    ) -> None:
         self._max_gap_tokens = config.max_gap_tokens
         known_share = config.known_length_share if config.hides_lengths(segment_tokens) else 1.0
         self._kind_bounds = choice_bounds([known_share, 1.0 - known_share], device)
-        self._size_bounds = choice_bounds(hole_weights(max(1, self._num_targets - 1)), device)
+        self._size_bounds = choice_bounds(hole_weights(max(1, most_tokens)), device)
 
-    def orders(self, draws: LaneDraws) -> Orders:
-        """Draw one hole per lane: a size by `hole_weights`, then a uniform start, and a uniform gap if it has one."""
-        length, num_targets = self._segment_tokens, self._num_targets
+    def draw(self, draws: LaneDraws) -> tuple[Tensor, Tensor, Tensor]:
+        """Return 1 for a hole of unknown length and 0 for others, its tokens, and its gap (0 without), [B, 1] each."""
         unknown_B1 = draws.choice("hole length unknown", self._kind_bounds)
         size_B1 = 1 + draws.choice("hole tokens", self._size_bounds)
+        return unknown_B1, size_B1, unknown_B1 * (1 + draws.below("hole gap", self._max_gap_tokens))
+
+
+class InfillOrders:
+    """Makes infilling orders."""
+
+    num_draws = INFILL_DRAWS
+
+    def __init__(self, config: ObjectiveConfig, segment_tokens: int, device: torch.device) -> None:
+        self._segment_tokens, self._num_targets = segment_tokens, config.num_targets(segment_tokens)
+        self._sizes = _HoleSizes(config, segment_tokens, self._num_targets - 1, device)
+
+    def orders(self, draws: LaneDraws) -> Orders:
+        """Draw one hole per lane, with a uniform start."""
+        length, num_targets = self._segment_tokens, self._num_targets
+        unknown_B1, size_B1, gap_B1 = self._sizes.draw(draws)
         start_B1 = draws.below("hole start", length - num_targets + 1)
-        gap_B1 = unknown_B1 * (1 + draws.below("hole gap", self._max_gap_tokens))
 
         index_L = torch.arange(length, device=draws.device)
         is_after_BL = index_L >= start_B1 + size_B1
@@ -65,19 +81,17 @@ class FillInTheMiddleOrders:
     predicted instead of the last token of the text around it.
     """
 
+    num_draws = INFILL_DRAWS
+
     def __init__(self, config: ObjectiveConfig, segment_tokens: int, device: torch.device) -> None:
-        self._segment_tokens, self._max_gap_tokens = segment_tokens, config.max_gap_tokens
-        known_share = config.known_length_share if config.hides_lengths(segment_tokens) else 1.0
-        self._kind_bounds = choice_bounds([known_share, 1.0 - known_share], device)
-        self._size_bounds = choice_bounds(hole_weights(max(1, segment_tokens - 1)), device)
+        self._segment_tokens = segment_tokens
+        self._sizes = _HoleSizes(config, segment_tokens, segment_tokens - 1, device)
 
     def orders(self, draws: LaneDraws) -> Orders:
-        """Draw one hole per lane: a size by `hole_weights`, then a uniform start, and a uniform gap if it has one."""
+        """Draw one hole per lane, with a uniform start."""
         length = self._segment_tokens
-        unknown_B1 = draws.choice("hole length unknown", self._kind_bounds)
-        size_B1 = 1 + draws.choice("hole tokens", self._size_bounds)
+        unknown_B1, size_B1, gap_B1 = self._sizes.draw(draws)
         start_B1 = draws.below("hole start", length - size_B1 + 1)
-        gap_B1 = unknown_B1 * (1 + draws.below("hole gap", self._max_gap_tokens))
 
         index_L = torch.arange(length, device=draws.device)
         is_after_BL = index_L >= start_B1 + size_B1

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from pretrain.orders.config import ObjectiveConfig
 from pretrain.orders.draws import DrawTable, LaneDraws, choice_bounds
-from pretrain.orders.infill import INFILL_DRAWS, FillInTheMiddleOrders, InfillOrders
+from pretrain.orders.infill import FillInTheMiddleOrders, InfillOrders
 from pretrain.orders.order import Orders
 from pretrain.orders.several_holes import SeveralHolesOrders
 from pretrain.orders.spans import SpanOrders
@@ -16,6 +16,11 @@ from pretrain.orders.words import WordPieces
 
 LEFT_TO_RIGHT_DRAWS = {"cut": 1}
 """The random numbers needed per lane."""
+_WITH_HOLES: dict[str, type[InfillOrders | SeveralHolesOrders | FillInTheMiddleOrders]] = {
+    "infill": InfillOrders,
+    "holes": SeveralHolesOrders,
+    "fill_in_the_middle": FillInTheMiddleOrders,
+}
 
 
 def left_to_right_orders(segment_tokens: int, num_targets: int, draws: LaneDraws) -> Orders:
@@ -48,14 +53,16 @@ class OrderMixture:
         self._counts_words = config.span_unit == "word"
         self._words = words
         self._spans = SpanOrders(config, segment_tokens, device)
-        self._infill = InfillOrders(config, segment_tokens, device)
-        self._fill_in_the_middle = FillInTheMiddleOrders(config, segment_tokens, device)
-        self._holes = SeveralHolesOrders(config, segment_tokens, device) if config.holes else None
-        num_draws = {"order": 1} | LEFT_TO_RIGHT_DRAWS | INFILL_DRAWS | self._spans.num_draws
-        if self._holes is not None:
-            num_draws |= self._holes.num_draws
-        self._draws = DrawTable(num_draws, device)
         weights = {kind: weight for kind, weight in config.weights.items() if weight > 0}
+        self._with_holes = {
+            kind: maker(config, segment_tokens, device)
+            for kind, maker in _WITH_HOLES.items()
+            if kind in weights
+        }
+        num_draws = {"order": 1} | LEFT_TO_RIGHT_DRAWS | self._spans.num_draws
+        for maker in self._with_holes.values():
+            num_draws |= maker.num_draws
+        self._draws = DrawTable(num_draws, device)
         self._kinds = list(weights)
         self._kind_bounds = choice_bounds(list(weights.values()), device)
 
@@ -72,13 +79,8 @@ class OrderMixture:
         """Make orders of one kind for all lanes: unused ones cost less than selecting lanes first."""
         if kind == "left_to_right":
             return left_to_right_orders(self._segment_tokens, self.num_targets, draws)
-        if kind == "infill":
-            return self._infill.orders(draws)
-        if kind == "fill_in_the_middle":
-            return self._fill_in_the_middle.orders(draws)
-        if kind == "holes":
-            assert self._holes is not None
-            return self._holes.orders(draws)
+        if kind in self._with_holes:
+            return self._with_holes[kind].orders(draws)
         begins_unit_BL = (
             self._words.begins_word(tokens_BL)
             if self._counts_words

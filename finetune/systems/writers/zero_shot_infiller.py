@@ -55,7 +55,7 @@ class ZeroShotInfillerConfig(SystemConfigBase):
 
 
 class ZeroShotInfiller:
-    """A `Writer` that is not trained; with `length: given` a `ToldWriter`."""
+    """A `Writer` that is not trained; with `length: given` an `OracleWriter`."""
 
     learner = None
 
@@ -67,14 +67,14 @@ class ZeroShotInfiller:
         self._model = PermutationLM(self.module, base.tokenizer, segment_tokens, objective)
         self._model.check_can_fill(all_known=config.length != "own")
         self._most_tokens = min(config.max_hole_tokens, max(1, segment_tokens // 2))
-        self._told: dict[tuple[str, str | None], int] = {}
+        self._reference_tokens: dict[tuple[str, str | None], int] = {}
         self.cut = {"written_texts": 0}
 
-    def tell(self, items: Sequence[Pair]) -> None:
+    def see_references(self, items: Sequence[Pair]) -> None:
         """Note the lengths of the items' first references."""
         if self._config.length == "given":
             tokens = self._model.tokenizer.encode_batch([one.references[0] for one in items])
-            self._told = {
+            self._reference_tokens = {
                 (one.source, one.suffix): len(tokens_T) for one, tokens_T in zip(items, tokens, strict=True)
             }
 
@@ -102,11 +102,11 @@ class ZeroShotInfiller:
                 assert self._config.fixed_tokens is not None
                 num_tokens = self._config.fixed_tokens
             case "given":
-                if source not in self._told:
+                if source not in self._reference_tokens:
                     raise UserError(
                         "zero_shot_infiller: length=given is for texts whose reference is known: use length=own"
                     )
-                num_tokens = max(1, self._told[source])
+                num_tokens = max(1, self._reference_tokens[source])
         return HoleRequest(sides, min(num_tokens, self._most_tokens), sample)
 
     def _filled(self, holes: Sequence[HoleRequest]) -> list[str]:

@@ -175,7 +175,7 @@ def test_lengths_are_own_fixed_or_given(base: Base) -> None:
     given = _infiller(base, length="given")
     with pytest.raises(UserError, match="whose reference is known: use length=own"):
         given.write(sources, no_progress)
-    given.tell(_ITEMS)
+    given.see_references(_ITEMS)
     wanted = [len(base.tokenizer.encode(one.references[0])) for one in _ITEMS]
     chosen = given._filled([given._hole(source, 0) for source in sources])
     assert [len(text) > 0 for text in chosen] == [True, True]

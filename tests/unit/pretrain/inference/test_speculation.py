@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pretrain.inference.decoder import Decoder
-from pretrain.inference.drafting import Drafter
 from pretrain.inference.hole import Sides
 from pretrain.inference.infilling import HoleRequest, fill_known_length, fill_unknown_length
 from pretrain.inference.sampling import GREEDY, Sampling
+from pretrain.inference.speculation import Drafter
 from pretrain.inference.token_rules import TokenRules
 from tests.small_models import VOCAB, small_model
 
