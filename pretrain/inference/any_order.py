@@ -11,7 +11,6 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from cluster.errors import UserError
 from cluster.storage import sha256_bytes
@@ -22,11 +21,12 @@ from pretrain.inference.hole import EMPTY, Hole, Sides, check_place
 from pretrain.inference.open_text import OpenText
 from pretrain.inference.sampling import Sampling, pick
 from pretrain.inference.token_rules import TokenRules
+from pretrain.model.precision import at_least_float32
 from pretrain.randomness import key_seed, keyed_generator
 
 FillingOrder = Literal["most_certain", "left_to_right"]
 
-_USUAL_AT_ONCE = 4
+_USUAL_AT_ONCE = 2
 """The number of proposals that fills the most tokens in a time, measured by certainty: benchmarks/infill_passes.py."""
 
 
@@ -84,32 +84,25 @@ def fill_places(
     order: FillingOrder = "most_certain",
     sample: int = 0,
 ) -> AnyOrderFilling:
-    """Fill empty places of a text, by their indices in it, proposing `at_once` tokens at a time (None: 4 by
+    """Fill empty places of a text, by their indices in it, at most `at_once` of them in a pass of the model (None: 2 by
     certainty, else 1).
 
     A plan consists of the places of which the model is most certain, or of the next ones as they are listed
-    ("left_to_right"). Their tokens are proposed from one pass in which none sees another; the next pass gives each its
-    distribution given those before it in the plan. Proposals are accepted in turn with probability min(1, p / q); at
-    the first rejection a token is drawn from the rest max(0, p - q), and the remaining places are planned again
-    (speculative sampling, Leviathan et al. 2023, section 2.3). So tokens are distributed as if drawn one by one in the
-    order of choice; greedily they are the most likely ones.
+    ("left_to_right"). Their tokens are proposed from one pass in which none sees another. The next pass gives each its
+    distribution given those before it in the plan, and predicts the places of the next plan for every number of
+    proposals that may be accepted. Proposals are accepted in turn with probability min(1, p / q); at the first
+    rejection a token is drawn from the rest max(0, p - q) (speculative sampling, Leviathan et al. 2023, section 2.3).
+    So tokens are distributed as if drawn one by one in the order of choice; greedily they are the most likely ones.
+    There are at most as many passes as tokens.
 
-    By certainty a plan takes two passes of the model. In the listed order it takes one, because the pass that verifies
-    also makes the next proposals, for each number of proposals that may be accepted: there is at most one pass more
-    than there are tokens.
+    By certainty, all places that are left are predicted anew in every pass if `at_once` is 1, otherwise `at_once` of
+    them: those of which the model was most certain when it last predicted them.
     """
     check_order(order)
-    at_once = at_once or (_USUAL_AT_ONCE if order == "most_certain" else 1)
-    filler = _Filler(text, places, sampling, rules, sample)
-    if order == "left_to_right":
-        filler.choose_in_turn(at_once)
-    logits_RV: Tensor | None = None
-    while filler.left:
-        if logits_RV is None:
-            logits_RV = filler.predict_left()
-        logits_RV = filler.choose(filler.plan(logits_RV, at_once), logits_RV)
-    # Two passes of a plan choose two tokens at least; in turn the first pass may choose none.
-    assert filler.num_passes <= len(places) + (order == "left_to_right")
+    by_certainty = order == "most_certain"
+    filler = _Filler(text, places, sampling, rules, sample, by_certainty)
+    filler.fill(at_once or (_USUAL_AT_ONCE if by_certainty else 1))
+    assert filler.num_passes <= len(places), "every pass chooses a token"
     number = {place: number for number, place in enumerate(sorted(places))}
     return AnyOrderFilling(
         tuple(filler.token_at[place] for place in sorted(places)),
@@ -125,129 +118,167 @@ def check_order(order: str) -> None:
         raise UserError(f"order must be one of {', '.join(get_args(FillingOrder))}, got {order!r}")
 
 
+@dataclass(frozen=True)
+class _Predictions:
+    """What the model predicts of some places: the logits, also without tokens that are not allowed, the likeliest token
+    of each place and its probability. They are `exact` if the model saw all tokens that were chosen."""
+
+    places: Sequence[int]
+    logits_XV: Tensor
+    allowed_XV: Tensor
+    token_X: Sequence[int]
+    probability_X: Sequence[float]
+    exact: bool
+
+    def part(self, first: int, places: Sequence[int], exact: bool) -> "_Predictions":
+        """Return some rows in a row, which are those of `places`."""
+        own = slice(first, first + len(places))
+        return _Predictions(
+            places,
+            self.logits_XV[own],
+            self.allowed_XV[own],
+            self.token_X[own],
+            self.probability_X[own],
+            exact,
+        )
+
+
 class _Filler:
     """The state of a filling. `token_at` has the chosen tokens by place, in the order of choice; the session has not
     seen those of `_unwritten`."""
 
     def __init__(
-        self, text: OpenText, places: Sequence[int], sampling: Sampling, rules: TokenRules, sample: int
+        self,
+        text: OpenText,
+        places: Sequence[int],
+        sampling: Sampling,
+        rules: TokenRules,
+        sample: int,
+        by_certainty: bool,
     ) -> None:
-        self._text, self._sampling, self._rules = text, sampling, rules
+        self._text, self._sampling, self._rules, self._by_certainty = text, sampling, rules, by_certainty
         content = int(sha256_bytes(text.row_T.tobytes())[:14], 16)
         self._random = keyed_generator(key_seed(sampling.seed, "context", content), "any-order", sample)
         self._device = text.session.model.device
         self._unwritten: list[int] = []
+        self._unscored: list[tuple[int, Tensor]] = []
+        """Places and the logits of which their tokens were chosen."""
+        self._left = list(places)
+        self._certainty: dict[int, float] = {}
+        """The probability of the likeliest token of places, as it was when they were last predicted."""
         self.token_at: dict[int, int] = {}
         self.score_at: dict[int, float] = {}
-        self.left = list(places)
         self.num_passes = 0
 
-    def predict_left(self) -> Tensor:
-        """Return the logits [R, V] of every place that is left, given all chosen tokens."""
-        return self._pass({}, self.left, [len(self._unwritten)] * len(self.left))
-
-    def choose_in_turn(self, at_once: int) -> None:
-        """Choose the tokens of all places as they are listed."""
-        proposed_kV = self._pass({}, self.left[:at_once], [0] * len(self.left[:at_once]))
-        is_exact = True
-        """Whether the first proposal's logits are given all chosen tokens: then it needs no verification."""
+    def fill(self, at_once: int) -> None:
+        """Choose the tokens of all places."""
+        num_next = None if self._by_certainty and at_once == 1 else at_once + self._by_certainty
+        first = self._left if self._by_certainty else self._left[:at_once]
+        newest = self._pass({}, first, [0] * len(first), exact=True)
+        self._certainty |= zip(newest.places, newest.probability_X, strict=True)
         while True:
-            plan = self.left[:at_once]
-            q_kV = self._probabilities(proposed_kV)
-            proposal_k = pick(q_kV, self._uniforms(len(plan))).tolist()
-            if is_exact:
-                self._accept(plan[0], proposal_k[0], proposed_kV[0])
+            rows = self._plan(newest, at_once)
+            plan, (token_k, q_kV) = [newest.places[row] for row in rows], self._propose(newest, rows)
+            num_known = int(newest.exact)  # the first token of the plan needs no verification
+            if newest.exact:
+                self._choose(plan[0], token_k[0], newest.logits_XV[rows[0]])
                 self._unwritten.append(plan[0])
-            first = int(is_exact)
-            drafts = plan[first:]
-            if not self.left:
+            drafts = dict(zip(plan[num_known:], token_k[num_known:], strict=True))
+            after = [self._next(plan[num_known:], number, num_next) for number in range(len(drafts) + 1)]
+            if self._left:
+                seen = self._verify(drafts, after)
+                num_accepted = self._accept(drafts, None if q_kV is None else q_kV[num_known:], seen)
+            self._score()
+            if not self._left:
                 return
-            after = [self._next(drafts, num_accepted, at_once) for num_accepted in range(len(drafts) + 1)]
-            seen_XV = self._verify(drafts, proposal_k[first:], after)
-            num_accepted = self._accept_drafts(drafts, proposal_k[first:], q_kV[first:], seen_XV)
-            if not self.left:
-                return
-            start = len(drafts) + sum(map(len, after[:num_accepted]))
-            proposed_kV = seen_XV[start : start + len(after[num_accepted])]
-            is_exact = num_accepted == len(drafts)
+            row = len(drafts) + sum(map(len, after[:num_accepted]))
+            newest = seen.part(row, after[num_accepted], exact=num_accepted == len(drafts))
+            self._certainty |= zip(newest.places, newest.probability_X, strict=True)
 
-    def _next(self, drafts: Sequence[int], num_accepted: int, at_once: int) -> list[int]:
-        """Return the places to propose after so many drafts are accepted; the next draft's token is then replaced."""
-        return self.left[min(num_accepted + 1, len(drafts)) :][:at_once]
+    def _plan(self, newest: _Predictions, at_once: int) -> list[int]:
+        """Return the rows of the places to fill next, the surest first."""
+        rows = range(len(newest.places))
+        if self._by_certainty:
+            return sorted(rows, key=lambda row: -newest.probability_X[row])[:at_once]
+        return list(rows[:at_once])
 
-    def _verify(self, drafts: Sequence[int], tokens: Sequence[int], after: Sequence[Sequence[int]]) -> Tensor:
-        """Write what is not written and the drafts; return the logits of drafts and of what comes after each number."""
-        num_chosen = len(self._unwritten)
-        ranks = [num_chosen + number for number in range(len(drafts))]
-        ranks += [num_chosen + number for number, places in enumerate(after) for _ in places]
+    def _propose(self, newest: _Predictions, rows: Sequence[int]) -> tuple[list[int], Tensor | None]:
+        """Return a token for each row of a plan, and the distributions they are drawn from; None for greedy choice."""
+        if self._sampling.greedy:
+            return [newest.token_X[row] for row in rows], None
+        q_kV = self._sampling.probabilities(newest.allowed_XV[rows]).double()
+        return pick(q_kV, self._uniforms(len(rows))).tolist(), q_kV
+
+    def _next(self, drafts: Sequence[int], num_accepted: int, num_next: int | None) -> list[int]:
+        """Return the places to predict if so many drafts are accepted; the next draft's token is then replaced."""
+        gone = set(drafts[: num_accepted + 1])
+        left = [place for place in self._left if place not in gone]
+        if self._by_certainty and num_next is not None:
+            left.sort(key=lambda place: -self._certainty[place])
+        return left[:num_next]
+
+    def _verify(self, drafts: Mapping[int, int], after: Sequence[Sequence[int]]) -> _Predictions:
+        """Write what is not written and the drafts; predict the drafts and what comes after each number of them."""
         predicted = [*drafts, *(place for places in after for place in places)]
-        seen_XV = self._pass(dict(zip(drafts, tokens, strict=True)), predicted, ranks)
+        ranks = [*range(len(drafts)), *(number for number, places in enumerate(after) for _ in places)]
+        seen = self._pass(drafts, predicted, [len(self._unwritten) + rank for rank in ranks])
         self._unwritten = []
-        return seen_XV
+        return seen
 
-    def _accept_drafts(
-        self, drafts: Sequence[int], tokens: Sequence[int], q_kV: Tensor, seen_XV: Tensor
-    ) -> int:
+    def _accept(self, drafts: Mapping[int, int], q_kV: Tensor | None, seen: _Predictions) -> int:
         """Accept drafts up to the first that is rejected, whose token is replaced; return how many are accepted."""
-        if not drafts:
-            return 0
-        p_kV = self._probabilities(seen_XV[: len(drafts)])
-        accepts = self._uniforms(len(drafts)).tolist()
-        for number, (place, token) in enumerate(zip(drafts, tokens, strict=True)):
-            p_V, q_V = p_kV[number], q_kV[number]
-            if accepts[number] * float(q_V[token]) < float(p_V[token]):
-                self._accept(place, token, seen_XV[number])
-                continue
-            replaced = int(pick((p_V - q_V).clamp(min=0)[None], self._uniforms(1))[0])
-            self._text.session.erase(self._columns(drafts[number:]))
-            self._accept(place, replaced, seen_XV[number])
-            self._unwritten = [place]
-            return number
+        p_kV = None if q_kV is None else self._sampling.probabilities(seen.allowed_XV[: len(drafts)]).double()
+        for number, (place, draft) in enumerate(drafts.items()):
+            if p_kV is None or q_kV is None:
+                token = seen.token_X[number]
+            else:
+                token = self._sampled(draft, p_kV[number], q_kV[number])
+            self._choose(place, token, seen.logits_XV[number])
+            if token != draft:
+                self._text.session.erase(self._columns(list(drafts)[number:]))
+                self._unwritten = [place]
+                return number
         return len(drafts)
 
-    def plan(self, logits_RV: Tensor, at_once: int) -> list[int]:
-        """Return the places of which the model is most certain, the surest first."""
-        surest_R = functional.softmax(self._rules.allow(logits_RV), dim=-1).max(dim=-1).values
-        ranked = surest_R.sort(descending=True, stable=True).indices.tolist()
-        return [self.left[index] for index in ranked[:at_once]]
+    def _sampled(self, draft: int, p_V: Tensor, q_V: Tensor) -> int:
+        """Return a token drawn from p: the draft, which was drawn from q, with probability min(1, p / q)."""
+        if float(self._uniforms(1)) * float(q_V[draft]) < float(p_V[draft]):
+            return draft
+        return int(pick((p_V - q_V).clamp(min=0)[None], self._uniforms(1)))
 
-    def choose(self, plan: Sequence[int], logits_RV: Tensor) -> Tensor | None:
-        """Choose the tokens of a plan as far as proposals are accepted; return the logits of what is left, if known."""
-        row_of = {place: row for row, place in enumerate(self.left)}
-        proposed_kV = logits_RV[[row_of[place] for place in plan]]
-        q_kV = self._probabilities(proposed_kV)
-        proposal_k = pick(q_kV, self._uniforms(len(plan)))
-        self._accept(plan[0], int(proposal_k[0]), proposed_kV[0])
-        if len(plan) == 1:
-            self._unwritten = list(plan)
-            return None
-        drafts, tokens = plan[1:], proposal_k[1:].tolist()
-        rest = [place for place in self.left if place not in plan]
-        self._unwritten = [plan[0]]
-        seen_XV = self._verify(drafts, tokens, [*([] for _ in drafts), rest])
-        if self._accept_drafts(drafts, tokens, q_kV[1:], seen_XV) < len(drafts):
-            return None
-        return seen_XV[len(drafts) :]
-
-    def _accept(self, place: int, token: int, logits_V: Tensor) -> None:
+    def _choose(self, place: int, token: int, logits_V: Tensor) -> None:
         self.token_at[place] = token
-        self.left.remove(place)
-        token_1 = torch.tensor([token], device=self._device)
-        score_1 = log_probability(logits_V[None], token_1)
-        check_finite(score_1, NEW_TOKENS)
-        self.score_at[place] = float(score_1)
+        self._left.remove(place)
+        self._unscored.append((place, logits_V))
 
-    def _pass(self, drafts: Mapping[int, int], predicted: Sequence[int], ranks: Sequence[int]) -> Tensor:
-        """Write what is not written and the drafts, tokens by place; return the logits of `predicted`."""
+    def _score(self) -> None:
+        """Compute the log-probabilities of the tokens that were chosen since the last call."""
+        places = [place for place, _ in self._unscored]
+        tokens = torch.tensor([self.token_at[place] for place in places], device=self._device)
+        score_X = log_probability(torch.stack([logits_V for _, logits_V in self._unscored]), tokens)
+        check_finite(score_X, NEW_TOKENS)
+        self.score_at |= zip(places, score_X.tolist(), strict=True)
+        self._unscored = []
+
+    def _pass(
+        self, drafts: Mapping[int, int], predicted: Sequence[int], ranks: Sequence[int], exact: bool = False
+    ) -> _Predictions:
+        """Write what is not written and the drafts, tokens by place; return the predictions of `predicted`."""
         self.num_passes += 1
         written = {place: self.token_at[place] for place in self._unwritten} | dict(drafts)
-        return self._text.session.step(
+        logits_XV = self._text.session.step(
             self._row(list(written.values())),
             self._columns(list(written)),
             self._row(range(len(written))),
             self._columns(predicted),
             self._row(ranks),
         )[0]
+        allowed_XV = self._rules.allow(logits_XV)
+        likeliest = at_least_float32(allowed_XV).max(dim=-1)
+        probability_X = (likeliest.values - at_least_float32(allowed_XV).logsumexp(dim=-1)).exp()
+        return _Predictions(
+            predicted, logits_XV, allowed_XV, likeliest.indices.tolist(), probability_X.tolist(), exact
+        )
 
     def _columns(self, places: Sequence[int]) -> Tensor:
         return self._row([self._text.column(place) for place in places])
@@ -257,6 +288,3 @@ class _Filler:
 
     def _uniforms(self, count: int) -> Tensor:
         return torch.from_numpy(np.asarray(self._random.random(count))).to(self._device)
-
-    def _probabilities(self, logits_kV: Tensor) -> Tensor:
-        return self._sampling.probabilities(self._rules.allow(logits_kV)).double()
