@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from pretrain.inference.layer import DecodingLayer, LayerCache
 
 
+_MOST_ROWS = 32
+"""The most rows of a lane: from 64 on, PyTorch's attention is faster (benchmarks/results.md, "Passes of infilling")."""
+
+
 class FusedLayers:
-    """`DecodingLayer.advance` one after the other, for at most MAX_FEW_ROWS rows of a lane, or more if few altogether.
+    """`DecodingLayer.advance` one after the other, for at most 32 rows of a lane.
 
     Products and what enters them are rounded to the weights' type where the plain layers round them.
     """
@@ -37,7 +41,7 @@ class FusedLayers:
     def takes(self, rows_BQD: Tensor) -> bool:
         """Return whether `advance` can be used for these rows."""
         lanes, rows = rows_BQD.shape[:2]
-        return lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= MAX_FEW_ROWS)
+        return lanes * rows <= MAX_FEW_ROWS or (self._takes_many_rows and rows <= _MOST_ROWS)
 
     def advance(
         self, rows_BQD: Tensor, caches: Sequence["LayerCache"], layout: PassLayout, num_passed: int
