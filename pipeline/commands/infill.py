@@ -258,7 +258,7 @@ def infill(
     ] = Order.left_to_right,
     at_once: Annotated[
         int | None,
-        typer.Option("--at-once", metavar="K", min=1, help="At most K tokens a pass [1; by certainty 4]."),
+        typer.Option("--at-once", metavar="K", min=1, help="At most K tokens a pass [1; by certainty 2]."),
     ] = None,
     whole: Annotated[
         bool, typer.Option("--whole", help="Write the whole file with the holes filled.")

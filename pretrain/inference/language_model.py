@@ -150,9 +150,8 @@ class PermutationLM:
         """Fill the hole between prefix and suffix of a whole text: `num_samples` samples, or the best of a `beam`.
 
         The hole has `length` tokens, or, without it, up to `max_new_tokens` as the model chooses. The order
-        "most_certain" is for known lengths. `at_once` is the most tokens of a pass: None is 1 from left to right and 4
-        by certainty, which were the fastest. Raises UserError for a hole that does
-        not fit the model's segments.
+        "most_certain" is for known lengths. `at_once` is the most tokens of a pass: None is 1 from left to right and 2
+        by certainty, which were the fastest. Raises UserError for a hole that does not fit the model's segments.
         """
         options = FillingOptions(sampling, beam, num_samples, order, at_once)
         return self._fill([Sides(self.opened(prefix), self.closed(suffix))], length, max_new_tokens, options)[
