@@ -95,8 +95,8 @@ def fill_places(
     So tokens are distributed as if drawn one by one in the order of choice; greedily they are the most likely ones.
     There are at most as many passes as tokens.
 
-    By certainty, all places that are left are predicted anew in every pass if `at_once` is 1, otherwise `at_once` of
-    them: those of which the model was most certain when it last predicted them.
+    By certainty, all places that are left are predicted anew in every pass if `at_once` is 1, otherwise `at_once` + 1
+    of them: those of which the model was most certain when it last predicted them.
     """
     check_order(order)
     by_certainty = order == "most_certain"
@@ -131,7 +131,7 @@ class _Predictions:
     exact: bool
 
     def part(self, first: int, places: Sequence[int], exact: bool) -> "_Predictions":
-        """Return some rows in a row, which are those of `places`."""
+        """Return the rows from `first` on, which are those of `places`."""
         own = slice(first, first + len(places))
         return _Predictions(
             places,
