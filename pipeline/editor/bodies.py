@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 MAX_BODY_BYTES = 8 << 20
 MAX_SCANNED_BYTES = 64 << 10
+MAX_HOLES_BYTES = 1 << 20
 _MAX_DISCARDED_BYTES = 256 << 20
 _MAX_STOPS = 64
 _MAX_PROMPTS = 64

@@ -1,11 +1,14 @@
 """Log-probabilities of tokens as OpenAI's protocol shows them."""
 
+import codecs
 from collections.abc import Sequence
 from typing import Any
 
 from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.scored_text import score_texts
 from pretrain.inference.scoring import LikelyTokens
 from pretrain.inference.shared_writing import WrittenToken
+from pretrain.inference.worker import ServeOthers
 
 
 def log_probabilities(tokens: Sequence[WrittenToken], first_character: int) -> dict[str, Any]:
@@ -14,10 +17,11 @@ def log_probabilities(tokens: Sequence[WrittenToken], first_character: int) -> d
     `text_offset` counts the characters before each token, from `first_character` on. A token that is no text by itself
     is shown as its bytes.
     """
-    offsets, text = [], b""
+    offsets, offset = [], first_character
+    characters = codecs.getincrementaldecoder("utf-8")("ignore")
     for token in tokens:
-        offsets.append(first_character + len(text.decode(errors="ignore")))
-        text += token.data
+        offsets.append(offset)
+        offset += len(characters.decode(token.data))
     return {
         "tokens": [_shown(token.data) for token in tokens],
         "token_logprobs": [token.log_probability for token in tokens],
@@ -26,12 +30,16 @@ def log_probabilities(tokens: Sequence[WrittenToken], first_character: int) -> d
     }
 
 
-def scored_tokens(model: PermutationLM, prompt: bytes, num_alternatives: int) -> list[WrittenToken]:
+def scored_tokens(
+    model: PermutationLM, prompt: bytes, num_alternatives: int, serve_others: ServeOthers
+) -> list[WrittenToken]:
     """Return a prompt's tokens with the log-probability of each given those before it, and the most likely ones.
 
     Raises UserError for an empty prompt.
     """
-    (scored,) = model.score(prompt, num_likely=num_alternatives)
+    (scored,) = score_texts(
+        model.network, model.tokenizer, [prompt], model.segment_tokens, num_alternatives, serve_others
+    )
     tokens = []
     likely = scored.scores.likely or LikelyTokens.empty(len(scored.token_P), 0)
     for token, score, token_K, score_K in zip(
@@ -41,6 +49,7 @@ def scored_tokens(model: PermutationLM, prompt: bytes, num_alternatives: int) ->
         likely.log_probability_PK.tolist(),
         strict=True,
     ):
+        serve_others()
         decoded = [model.tokenizer.decode_bytes([one]) for one in token_K]
         data = model.tokenizer.decode_bytes([token])
         tokens.append(WrittenToken(data, score, tuple(zip(decoded, score_K, strict=True))))

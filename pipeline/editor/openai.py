@@ -97,13 +97,19 @@ class _Completions:
             raise BodyError(413, f"prompt: longer than {limit} KiB, which is too much for logprobs with echo")
         num_alternatives = self.body.logprobs
         scoring = self._worker.call(
-            lambda _: [scored_tokens(model, one, num_alternatives) for one in self._prompts]
+            lambda serve_others: [
+                scored_tokens(model, one, num_alternatives, serve_others) for one in self._prompts
+            ]
         )
         self._prompt_tokens = await while_connected(request, asyncio.wrap_future(scoring))
 
     async def whole(self, request: Request) -> Response:
         """Return all texts at once."""
         found = await answers(request, self._worker, self._wanted)
+        # In a thread, because long prompts with log-probabilities take seconds.
+        return await asyncio.to_thread(self._response, found)
+
+    def _response(self, found: Sequence[Answer]) -> Response:
         choices = []
         for number, prompt in enumerate(self.body.prompt):
             for sample in range(self._num_samples):

@@ -1,6 +1,6 @@
 """What only an any-order model answers: several holes together (`POST /v1/holes`), lines that surprise (`/v1/scan`).
 
-They are done one after the other, between passes of other requests, which share the model's time with a scan.
+They are done one after the other, between passes of other requests, which share the model's time with them.
 """
 
 import asyncio
@@ -10,21 +10,32 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from pipeline.editor.asking import sampling_of, while_connected
-from pipeline.editor.bodies import MAX_SCANNED_BYTES, BodyError, HolesBody, ScanBody, as_bytes, checked
+from pipeline.editor.bodies import (
+    MAX_HOLES_BYTES,
+    MAX_SCANNED_BYTES,
+    BodyError,
+    HolesBody,
+    ScanBody,
+    as_bytes,
+    checked,
+)
 from pretrain.inference.language_model import PermutationLM
 from pretrain.inference.results import FilledHoles
 from pretrain.inference.scan_records import line_record, written_record
-from pretrain.inference.worker import ServeOthers, Worker
+from pretrain.inference.worker import ServeOthers, Worker, pausing
 
 
 async def fill_holes(request: Request, worker: Worker, model_name: str, fields: dict[str, Any]) -> Response:
     """Fill the holes between the parts of a text."""
     body = checked(HolesBody, fields)
     parts = [as_bytes(part, "parts") for part in body.parts]
+    if sum(map(len, parts)) > MAX_HOLES_BYTES:
+        limit = MAX_HOLES_BYTES >> 20
+        raise BodyError(413, f"parts: longer than {limit} MiB together: send only the text around the holes")
     sampling = sampling_of(body.temperature or 0.0, body.top_k, body.top_p, body.seed)
 
-    def fill(_serve_others: ServeOthers) -> FilledHoles:
-        return worker.model.infill_holes(
+    def fill(serve_others: ServeOthers) -> FilledHoles:
+        return pausing(worker.model, serve_others).infill_holes(
             parts,
             length=body.lengths,
             max_new_tokens=body.max_tokens,
@@ -73,7 +84,7 @@ def _scanned(model: PermutationLM, text: bytes, body: ScanBody, serve_others: Se
     top = scanned.ranked()[: body.top or 0]
     instead = {
         line.number: written_record(written)
-        for line, written in zip(top, model.rewrite_lines(text, top), strict=True)
+        for line, written in zip(top, pausing(model, serve_others).rewrite_lines(text, top), strict=True)
         if written is not None
     }
     return {

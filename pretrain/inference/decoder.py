@@ -3,7 +3,8 @@
 Shapes: B lanes, P predicted rows, D model, R distances, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +42,21 @@ class Decoder:
         self._tables: dict[int, DistanceTables] = {}
         self.num_passes = 0
         """How often rows of any session were predicted; reading a text is not counted."""
+        self._before_pass: Callable[[], None] = lambda: None
+
+    def pausing(self, before_pass: Callable[[], None]) -> "Decoder":
+        """Return the same decoder with a count of its own, for sessions that call `before_pass` before every pass.
+
+        Whatever `before_pass` does with other sessions does not disturb these; if it raises, no pass is made.
+        """
+        found = copy(self)
+        found.num_passes, found._before_pass = 0, before_pass
+        return found
+
+    def begin_pass(self, *, is_counted: bool = True) -> None:
+        """Every pass of a session begins with this, before anything changes."""
+        self._before_pass()
+        self.num_passes += is_counted
 
     def distance_tables(self, num_columns: int) -> "DistanceTables":
         """Return the tables for up to `num_columns`; they are cached by the number that `table_columns` rounds to."""

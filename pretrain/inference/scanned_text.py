@@ -79,7 +79,8 @@ def scan_texts(
 ) -> list[ScannedText]:
     """Score every line of every text that is not blank given the rest: see `score_hidden_lines`.
 
-    With `fast` several distant lines are hidden in one pass. Raises UserError for an empty text.
+    With `fast` several distant lines are hidden in one pass. `after_batch` is called after every batch of passes.
+    Raises UserError for an empty text.
     """
     if not all(texts):
         raise UserError("the text is empty: there is nothing to scan")
@@ -93,7 +94,9 @@ def scan_texts(
     ]
     lines_apart = FAST_LINES_APART if fast else None
     given_rest = score_hidden_lines(model, hidden, tokenizer.eod_id, segment_tokens, lines_apart, after_batch)
-    given_before = score_left_to_right(model, tokens, tokenizer.eod_id, segment_tokens)
+    given_before = score_left_to_right(
+        model, tokens, tokenizer.eod_id, segment_tokens, after_segment=after_batch
+    )
     return [
         ScannedText(
             tuple(

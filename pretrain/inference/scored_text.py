@@ -4,7 +4,7 @@ Shapes: P predicted, T tokens of a text.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,7 @@ def score_texts(
     texts: Sequence[bytes],
     segment_tokens: int,
     num_likely: int = 0,
+    after_segment: Callable[[], None] = lambda: None,
 ) -> list[ScoredText]:
     """Score every token of every text given those before it: see `score_left_to_right`.
 
@@ -67,7 +68,7 @@ def score_texts(
     for text in texts:
         _check_not_empty(text)
     tokens = tokenizer.encode_bytes_batch(texts)
-    scores = score_left_to_right(model, tokens, tokenizer.eod_id, segment_tokens, num_likely)
+    scores = score_left_to_right(model, tokens, tokenizer.eod_id, segment_tokens, num_likely, after_segment)
     return [_scored(tokenizer, *one) for one in zip(tokens, scores, strict=True)]
 
 

@@ -8,7 +8,7 @@ Shapes: B lanes, K most likely tokens, L segment, P predicted, T tokens of a tex
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,12 +107,14 @@ def score_left_to_right(
     eod_id: int,
     segment_tokens: int,
     num_likely: int = 0,
+    after_segment: Callable[[], None] = lambda: None,
 ) -> list[TokenScores]:
     """Score every token of every text given those before it, reading texts in segments with the model's memory.
 
     A model without memory reads segments that overlap by half, so that a prediction sees at least half a segment
-    before it. With `num_likely` the scores have that many most likely tokens of every place. The model must be in
-    evaluation mode. Raises UserError for results that are not finite.
+    before it. With `num_likely` the scores have that many most likely tokens of every place. `after_segment` is called
+    after every segment of a batch of texts. The model must be in evaluation mode. Raises UserError for results that are
+    not finite.
     """
     rows = [after_eod(tokens_T, eod_id) for tokens_T in texts]
     has_memory = model.config.memory_tokens > 0
@@ -135,6 +137,7 @@ def score_left_to_right(
                 first = window.first + segment.first + skipped
                 scores[window.text][first : first + len(part_L) - skipped] = part_L[skipped:]
                 likely[window.text].put(first, likely_L.after(skipped))
+            after_segment()
     for number, score_T in enumerate(scores, start=1):
         check_finite(score_T, f"the log-probabilities of text {number}")
     return [

@@ -122,6 +122,7 @@ class DecodingSession:
         """
         if context.num_columns == 0:
             return
+        self._decoder.begin_pass(is_counted=False)
         first = self.num_columns
         self.num_columns += context.num_columns
         self.filled_BC[:, first : self.num_columns] = context.given_BT
@@ -224,6 +225,7 @@ class DecodingSession:
         All rows see the tokens of earlier passes. Ranks decide what they see of this pass: a content row sees the
         content rows of its own and lower ranks, a predicted row those of lower ranks.
         """
+        self._decoder.begin_pass()
         rows = PassRows(
             token_BT,
             torch.cat([column_BT, predicted_column_BP], dim=1),
@@ -231,7 +233,6 @@ class DecodingSession:
             torch.cat([rank_BT + 1, predicted_rank_BP], dim=1),
         )
         self._is_hidden_known = False
-        self._decoder.num_passes += 1
         if self._static_passes is not None:
             return self._static_passes.run(rows, self.num_columns)
         return self.run_rows(rows, self.num_columns)
@@ -271,8 +272,8 @@ class DecodingSession:
 
     def _pass(self, token_BT: Tensor | None, column: int, num_predicted: int) -> Tensor:
         """Write tokens from `column` on, which every row sees, and return the logits [B, P, V] of the next columns."""
+        self._decoder.begin_pass(is_counted=num_predicted > 0)
         num_content = 0 if token_BT is None else token_BT.shape[1]
-        self._decoder.num_passes += num_predicted > 0
         if self._static_passes is not None:
             self._is_hidden_known = False
             self.num_columns = max(self.num_columns, column + num_content)

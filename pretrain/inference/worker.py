@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -29,6 +30,8 @@ _OPENING_S = 0.05
 """How long texts are opened before those that are being written go on."""
 _OTHERS_S = 0.5
 """How long others are served before a long call goes on."""
+_CALL_S = 0.1
+"""How long a call goes on before others are served again."""
 _log = logging.getLogger(__name__)
 
 
@@ -41,7 +44,14 @@ class _CancelledError(Exception):
 
 
 ServeOthers = Callable[[], None]
-"""Serves other requests for some time."""
+"""Serves other requests for some time, unless that was just done."""
+
+
+def pausing(model: PermutationLM, serve_others: ServeOthers) -> PermutationLM:
+    """Return the same model; before every pass in which it writes or reads a text to write in, others are served."""
+    found = copy(model)
+    found.decoder = model.decoder.pausing(serve_others)
+    return found
 
 
 @dataclass(frozen=True)
@@ -119,7 +129,9 @@ class Worker:
         return future
 
     def call(self, function: Callable[[ServeOthers], _T]) -> "Future[_T]":
-        """Call a function that uses the model, between two passes; one that takes long calls its argument now and then.
+        """Call a function that uses the model, between two passes; one that takes long calls its argument often.
+
+        Its own passes are those of `pausing`, or of the network, because others use the model meanwhile.
 
         Raises BusyError as `submit`.
         """
@@ -187,10 +199,15 @@ class Worker:
         if call is None or call.future.cancelled():
             return
 
+        served_s = time.perf_counter()
+
         def serve_others() -> None:
+            nonlocal served_s
             end_s = time.perf_counter() + _OTHERS_S
-            while (self._waiting or self._active) and not self._is_closed and time.perf_counter() < end_s:
-                self._round()
+            if end_s - _OTHERS_S >= served_s + _CALL_S:
+                while (self._waiting or self._active) and not self._is_closed and time.perf_counter() < end_s:
+                    self._round()
+                served_s = time.perf_counter()
             if call.future.cancelled() or self._is_closed:
                 raise _CancelledError
 

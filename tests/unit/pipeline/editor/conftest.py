@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -51,6 +52,14 @@ class Server:
             return response.status, json.loads(response.read())
         finally:
             connection.close()
+
+    def sent(self, path: str, body: Any) -> socket.socket:
+        """Send a request and return its connection."""
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        text = json.dumps(body).encode()
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(text)}\r\n\r\n"
+        connection.sendall(head.encode() + text)
+        return connection
 
     def post(self, path: str, body: Any) -> Any:
         """Return the answer to a good request."""

@@ -56,6 +56,7 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/v1/holes", {"parts": ["x", "y"], "lengths": [100]}, 400, "a hole of 100 tokens does not fit"),
     ("/v1/holes", {"parts": ["x", "y"], "order": [1]}, 400, "the order of 1 holes names each"),
     ("/v1/holes", {"parts": ["x", "y"], "order": "any"}, 400, "order"),
+    ("/v1/holes", {"parts": ["x" * (1 << 20), "y"]}, 413, "parts: longer than 1 MiB together"),
     ("/v1/scan", {}, 400, "text: Field required"),
     ("/v1/scan", {"text": ""}, 400, "the text is empty"),
     ("/v1/scan", {"text": "x", "top": 21}, 400, "top: Input should be less than or equal to 20"),
