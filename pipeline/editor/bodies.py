@@ -50,7 +50,7 @@ class Extra(_Body):
 
 
 class InfillBody(_Body):
-    """`POST /infill` of llama.cpp. Text of other files (`input_extra`) is taken and not used."""
+    """`POST /infill` of llama.cpp."""
 
     input_prefix: str = ""
     input_suffix: str = ""

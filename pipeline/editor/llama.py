@@ -1,7 +1,8 @@
 """llama.cpp's `POST /infill`, as llama.vim and llama.vscode ask it.
 
-The hole is between `input_prefix` with `prompt`, which is the text of the cursor's line, and `input_suffix`. Without a
-temperature the most likely tokens are chosen: an editor shows one suggestion.
+The hole is between `input_prefix` with `prompt`, which is the text of the cursor's line, and `input_suffix`. Text of
+other files (`input_extra`) is read before it. Without a temperature the most likely tokens are chosen: an editor shows
+one suggestion.
 """
 
 from collections.abc import AsyncIterator
@@ -35,6 +36,7 @@ async def infill(request: Request, worker: Worker, model_name: str, fields: dict
         stop=[as_bytes(one, "stop") for one in body.stop if one],
         time_limit_s=_time_limit_s(body),
         reuses_history=body.cache_prompt is not False,
+        documents_before=[as_bytes(one.text, "input_extra") for one in body.input_extra or []],
     )
     if body.stream:
         stream = Stream(worker, [wanted])

@@ -14,10 +14,11 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Context:
-    """tokens_BT are int64, the others bool, all [B, T].
+    """tokens_BT and before_BT are int64, given_BT is bool, all [B, T].
 
     given: whether there is a token; false in padding and holes, where `tokens_BT` does not matter.
-    before: whether it belongs to the document before the text, as the `<eod>` before every text does.
+    before: 0 if it belongs to the text, 1 if to the document before it, as the `<eod>` before every text does, 2 if to
+    the one before that, and so on.
     """
 
     tokens_BT: Tensor
@@ -39,7 +40,7 @@ class Context:
     def of_text(cls, tokens_BT: Tensor) -> "Context":
         """Make a context of tokens of the text itself, without a gap."""
         given_BT = torch.ones_like(tokens_BT, dtype=torch.bool)
-        return cls(tokens_BT, given_BT, torch.zeros_like(given_BT))
+        return cls(tokens_BT, given_BT, torch.zeros_like(tokens_BT))
 
     @classmethod
     def of_prompts(cls, prompts: Sequence[NDArray[np.int64]], device: torch.device) -> "Context":
@@ -47,10 +48,10 @@ class Context:
         longest = max(map(len, prompts))
         tokens_BT = torch.zeros(len(prompts), longest, dtype=torch.int64)
         given_BT = torch.zeros(len(prompts), longest, dtype=torch.bool)
-        before_BT = torch.zeros_like(given_BT)
+        before_BT = torch.zeros_like(tokens_BT)
         for lane, prompt in enumerate(prompts):
             first = longest - len(prompt)
             tokens_BT[lane, first:] = torch.from_numpy(prompt)
             given_BT[lane, first:] = True
-            before_BT[lane, first : first + 1] = True
+            before_BT[lane, first : first + 1] = 1
         return cls(tokens_BT.to(device), given_BT.to(device), before_BT.to(device))

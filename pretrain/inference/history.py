@@ -9,6 +9,7 @@ Shapes: B lanes, T tokens, M memory.
 from collections import OrderedDict
 from hashlib import sha256
 
+import numpy as np
 import torch
 
 from pretrain.inference.context import Context
@@ -62,6 +63,9 @@ def read_from_start(
     session = DecodingSession(decoder, 1, memory_tokens + segment_tokens)
     if known is not None:
         session.copy_from(known, 0, 0)
+        # The text may be another one now, of which more documents are before it.
+        end = first * segment_tokens
+        session.set_documents(history.before_BT[:, end - known.num_columns : end])
     for number, start in enumerate(
         range(first * segment_tokens, history.num_columns, segment_tokens), first + 1
     ):
@@ -75,10 +79,12 @@ def read_from_start(
 
 
 def _digests(history: Context, segment_tokens: int) -> list[bytes]:
-    """Return a digest of the text up to the end of every whole segment."""
-    tokens_T, found, digest = history.tokens_BT[0].cpu().numpy(), [], sha256()
+    """Return a digest of the text, and of where its documents end, up to the end of every whole segment."""
+    tokens_T, before_T = history.tokens_BT[0].cpu().numpy(), history.before_BT[0].cpu().numpy()
+    ends_T, found, digest = np.diff(before_T, prepend=before_T[:1]), [], sha256()
     for end in range(segment_tokens, len(tokens_T) + 1, segment_tokens):
-        digest.update(tokens_T[end - segment_tokens : end].tobytes())
+        part = slice(end - segment_tokens, end)
+        digest.update(tokens_T[part].tobytes() + ends_T[part].tobytes())
         found.append(digest.digest())
     return found
 

@@ -12,7 +12,7 @@ Shapes: B lanes, T tokens, V vocabulary.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -34,11 +34,29 @@ class Sides:
     """The tokens before and after a hole, EMPTY where there is none.
 
     `history_tokens` of the prefix are read as the model's memory; None for as few as make the rest fit a segment.
+    `before_T` has the document of each token of the prefix as in `Context`; None: the first token is of the document
+    before the text.
     """
 
     prefix: NDArray[np.int64]
     suffix: NDArray[np.int64]
     history_tokens: int | None = None
+    before_T: NDArray[np.int64] | None = None
+
+    @property
+    def own_prefix_tokens(self) -> int:
+        """The number of tokens before the hole without those of earlier documents, but with the `<eod>` before it."""
+        if self.before_T is None:
+            return len(self.prefix)
+        return min(len(self.prefix), 1 + int((self.before_T == 0).sum()))
+
+    def before(self, first: int, end: int) -> NDArray[np.int64]:
+        """Return the documents of tokens [first, end) of the prefix."""
+        if self.before_T is not None:
+            return self.before_T[first:end]
+        before_T = np.zeros(end - first, dtype=np.int64)
+        before_T[: max(0, 1 - first)] = 1
+        return before_T
 
     def context(self) -> NDArray[np.int64]:
         """Return one array that is different for different sides."""
@@ -57,7 +75,7 @@ class Hole:
         if self.sides.history_tokens is not None:
             return Sides(self.sides.prefix[self.sides.history_tokens :], self.sides.suffix)
         left = segment_tokens - max(self.place_tokens)
-        suffix = self.sides.suffix[: max(left // 2, left - len(self.sides.prefix))]
+        suffix = self.sides.suffix[: max(left // 2, left - self.sides.own_prefix_tokens)]
         room = left - len(suffix)
         return Sides(self.sides.prefix[max(0, len(self.sides.prefix) - room) :], suffix)
 
@@ -151,30 +169,35 @@ class _Text:
 
     def read(self, session: DecodingSession, cache: HistoryCache | None) -> None:
         """Encode the text with each length of place into the lanes of an empty session."""
-        device, nothing_T = session.model.device, self.hole.sides.suffix[:0]
+        device, sides = session.model.device, self.hole.sides
         if self._history:
             # What is before the segment is the same in all lanes.
-            history = laid_out(self.hole.sides.prefix[: self._history], nothing_T, [0], device)
+            before_T = sides.before(0, self._history)
+            history = laid_out(sides.prefix[: self._history], sides.suffix[:0], [0], device, before_T)
             memory = read_from_start(self._decoder, history, cache)
             if memory is not None:
                 for lane in range(len(self.hole.place_tokens)):
                     session.copy_from(memory, lane, 0)
-        shown = laid_out(self._shown.prefix, self._shown.suffix, self.hole.place_tokens, device)
-        if self._history:
-            shown = replace(shown, before_BT=torch.zeros_like(shown.before_BT))
-        session.encode(shown)
+        before_T = sides.before(self._history, len(sides.prefix))
+        session.encode(
+            laid_out(self._shown.prefix, self._shown.suffix, self.hole.place_tokens, device, before_T)
+        )
 
 
 def laid_out(
-    prefix: NDArray[np.int64], suffix: NDArray[np.int64], place_tokens: Sequence[int], device: torch.device
+    prefix: NDArray[np.int64],
+    suffix: NDArray[np.int64],
+    place_tokens: Sequence[int],
+    device: torch.device,
+    before_T: NDArray[np.int64] | None = None,
 ) -> Context:
-    """Return prefix, place and suffix of every lane; the first token of the prefix belongs to the document before."""
+    """Return prefix, place and suffix of every lane; `before_T` as in `Sides`."""
     start, length = len(prefix), len(suffix)
     tokens_BT = torch.full((len(place_tokens), start + max(place_tokens) + length), EMPTY)
     tokens_BT[:, :start] = torch.from_numpy(prefix)
     for lane, place in enumerate(place_tokens):
         tokens_BT[lane, start + place : start + place + length] = torch.from_numpy(suffix)
     given_BT = tokens_BT != EMPTY
-    before_BT = torch.zeros_like(given_BT)
-    before_BT[:, : min(1, start)] = True
+    before_BT = torch.zeros_like(tokens_BT)
+    before_BT[:, :start] = torch.from_numpy(Sides(prefix, suffix, before_T=before_T).before(0, start))
     return Context(tokens_BT.clamp(min=0).to(device), given_BT.to(device), before_BT.to(device))

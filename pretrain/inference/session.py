@@ -42,8 +42,8 @@ class DecodingSession:
         self._column_C = torch.arange(num_columns + 1, device=device)
         self._update_positions()
         self.filled_BC = torch.zeros(lanes, num_columns + 1, dtype=torch.bool, device=device)
-        self._before_BC = torch.zeros_like(self.filled_BC)
-        """The columns of the document before the text; all rows but the context's belong to the text itself."""
+        self._before_BC = torch.zeros_like(self.filled_BC, dtype=torch.int64)
+        """The document of every column as in `Context`; all rows but the context's belong to the text itself."""
         self._compares_documents = config.segment_encodings
         self._is_causal = config.context == "causal"
         self._absolute = decoder.absolute
@@ -62,7 +62,7 @@ class DecodingSession:
                 for layer, of_layer in zip(self.layers, self.tables.of_layers, strict=True)
             ]
         self.has_documents_before = False
-        """Whether columns of the document before the text are in use, and the model has encodings for them."""
+        """Whether columns of documents before the text are in use, and the model has encodings for them."""
         self._hidden_B1C: Tensor | None = None
         self._is_hidden_known = True
         """Whether `_hidden_B1C` fits `filled_BC`: after passes in any columns it is computed when it is needed."""
@@ -88,12 +88,18 @@ class DecodingSession:
             cache.key_NBCH[:, to_X, columns] = their_cache.key_NBCH[:, from_X, theirs]
             cache.value_NBCH[:, to_X, columns] = their_cache.value_NBCH[:, from_X, theirs]
         for own_BC, their_BC in ((self.filled_BC, other.filled_BC), (self._before_BC, other._before_BC)):
-            own_BC[to_X] = False
+            own_BC[to_X] = 0
             own_BC[to_X, columns] = their_BC[from_X, theirs]
         # A token keeps its position, so the rotation of rotary keys does not change.
         self.offset_B[to_X] = other.offset_B[from_X] + shift_columns
         self._update_positions()
         self.num_columns = max(self.num_columns, columns.stop)
+        self._columns_changed()
+
+    @torch.inference_mode()
+    def set_documents(self, before_BC: Tensor) -> None:
+        """Say anew to which documents the columns in use belong, as in `Context`."""
+        self._before_BC[:, : self.num_columns] = before_BC
         self._columns_changed()
 
     @torch.inference_mode()
@@ -130,8 +136,8 @@ class DecodingSession:
         self._columns_changed()
         layout = self._aligned(first, context.num_columns, 0)
         if layout.other_document_BQK is not None:
-            of_row_BT1 = context.before_BT[:, :, None]
-            layout = replace(layout, other_document_BQK=layout.other_document_BQK != of_row_BT1)
+            other_BTK = self._before_BC[:, None, : layout.num_keys] != context.before_BT[:, :, None]
+            layout = replace(layout, other_document_BQK=other_BTK)
         self._run(context.tokens_BT, self._causal(layout) if self._is_causal else layout)
 
     def _causal(self, layout: PassLayout) -> PassLayout:
@@ -163,7 +169,7 @@ class DecodingSession:
             cache.value_NBCH[:, :, :keep] = cache.value_NBCH[:, :, dropped : dropped + keep].clone()
         for column_BC in (self.filled_BC, self._before_BC):
             column_BC[:, :keep] = column_BC[:, dropped : dropped + keep].clone()
-            column_BC[:, keep:] = False
+            column_BC[:, keep:] = 0
         self.num_columns = keep
         self._columns_changed()
 
@@ -260,7 +266,7 @@ class DecodingSession:
             visible_BQK.any(dim=-1, keepdim=True),
             None,
             rows.column_BQ,
-            self._before_BC[:, None, :num_keys] if self.has_documents_before else None,
+            self._other_documents(num_keys),
         )
         self.filled_BC.scatter_(1, column_BT, True)
         return self._run(rows.token_BT if rows.num_content else None, layout)
@@ -296,6 +302,10 @@ class DecodingSession:
         self.has_documents_before = self._compares_documents and bool(self._before_BC.any())
         self._is_hidden_known = False
 
+    def _other_documents(self, num_keys: int) -> Tensor | None:
+        """Return which of the first columns are of another document than the text, [B, 1, K]; None if none is."""
+        return self._before_BC[:, None, :num_keys] != 0 if self.has_documents_before else None
+
     def _hidden(self) -> Tensor | None:
         """Return the lowest number where a column is empty, else 0, [B, 1, C]; None if no column in use is empty."""
         if not self._is_hidden_known:
@@ -325,7 +335,7 @@ class DecodingSession:
             sees_any_B11,
             first_column,
             None,
-            self._before_BC[:, None, : self.num_columns] if self.has_documents_before else None,
+            self._other_documents(self.num_columns),
         )
 
     def _run(self, tokens_BT: Tensor | None, layout: PassLayout) -> Tensor:

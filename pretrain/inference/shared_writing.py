@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pretrain.inference.completion import Continuation, check_prompts, check_stops
+from pretrain.inference.earlier_documents import with_documents_before
 from pretrain.inference.generation import Writing
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Holes, Sides
@@ -32,6 +33,7 @@ class TextRequest:
     A text ends before a `stop` text, after `max_new_tokens`, where the model ends it, or when `time_limit_s` have
     passed since its first token. `num_alternatives` asks for every token's log-probability and for so many of the most
     likely tokens in its place. `reuses_history`: what was read of other texts that begin alike is not read again.
+    `documents_before`: texts to read before one with a suffix, the nearest last (see `with_documents_before`).
     """
 
     prefix: bytes
@@ -43,6 +45,7 @@ class TextRequest:
     num_alternatives: int | None = None
     time_limit_s: float | None = None
     reuses_history: bool = True
+    documents_before: Sequence[bytes] = ()
 
     @property
     def num_lanes(self) -> int:
@@ -131,9 +134,10 @@ class SharedText:
             self.decoding, self.writing = self._continued(model, prompt)
             room = 0
         else:
-            suffix = model.closed(request.suffix)
-            num_tokens += len(suffix)
-            self._filling = self._opened(model, Sides(prompt, suffix), cache)
+            sides = Sides(prompt, model.closed(request.suffix))
+            sides = with_documents_before(model.decoder, model.tokenizer, sides, request.documents_before)
+            num_tokens = len(sides.prefix) + len(sides.suffix)
+            self._filling = self._opened(model, sides, cache)
             self.decoding, self.writing = self._filling.text, self._filling.writing
             room = request.max_new_tokens + 1
         self.token_B = torch.zeros(0, dtype=torch.int64)

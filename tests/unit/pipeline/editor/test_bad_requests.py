@@ -28,6 +28,7 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/infill", {"stop": [1]}, 400, "stop.0: Input should be a valid string"),
     ("/infill", {"stop": ["x"] * 65}, 400, "stop: Value should have at most 64 items"),
     ("/infill", {"input_extra": {}}, 400, "input_extra: Input should be a valid list"),
+    ("/infill", b'{"input_extra": [{"text": "\\udfff"}]}', 400, "input_extra: character 0 is half"),
     ("/infill", {"response_fields": "content"}, 400, "response_fields: Input should be a valid list"),
     ("/infill", b'{"input_prefix": "\\ud800"}', 400, "input_prefix: character 0 is half of a surrogate pair"),
     ("/infill", {"temperature": 1, "top_p": 2}, 400, "top-p must be above 0 and at most 1, got 2"),

@@ -66,6 +66,20 @@ def test_infill_of_a_longer_text_reads_only_what_is_new(server: Server) -> None:
     assert server.post("/infill", {**longer, "cache_prompt": False})["tokens_cached"] == 0
 
 
+def test_infill_reads_text_of_other_files_before_the_text(server: Server) -> None:
+    body = {"input_prefix": "x = ", "input_suffix": "\n", "n_predict": 20}
+    others = [{"filename": "a.py", "text": LONG[:200]}, {"text": "x = 1\n" * 20}, {"text": ""}]
+    alone = server.post("/infill", body)
+    answer = server.post("/infill", {**body, "input_extra": others})
+    num_tokens = [1 + len(server.lm.tokenizer.encode(one["text"])) for one in others[:2]]
+    assert answer["tokens_evaluated"] == alone["tokens_evaluated"] + sum(num_tokens)
+    assert answer["content"] != alone["content"]
+    again = server.post("/infill", {**body, "input_extra": others})
+    assert again["content"] == answer["content"]
+    assert again["tokens_cached"] > 0
+    assert server.post("/infill", {**body, "input_extra": []})["content"] == alone["content"]
+
+
 def test_infill_streams(server: Server) -> None:
     body = {"input_prefix": PREFIX, "input_suffix": SUFFIX, "n_predict": 6}
     *texts, last = server.events("/infill", body)
