@@ -1,6 +1,6 @@
 """The bodies of requests: their fields, limits, and what is wrong with them in one line.
 
-Fields that are not named here are ignored, as llama.cpp does.
+Fields that are not named here are ignored, as llama.cpp does. `prompt` is read by `prompts.py`.
 """
 
 import json
@@ -13,8 +13,8 @@ MAX_BODY_BYTES = 8 << 20
 MAX_SCANNED_BYTES = 64 << 10
 MAX_HOLES_BYTES = 1 << 20
 _MAX_DISCARDED_BYTES = 256 << 20
+MAX_PROMPTS = 64
 _MAX_STOPS = 64
-_MAX_PROMPTS = 64
 _MAX_ALTERNATIVES = 20
 _MAX_TOP_LINES = 20
 _MAX_LINE = 300
@@ -55,7 +55,7 @@ class InfillBody(_Body):
     input_prefix: str = ""
     input_suffix: str = ""
     input_extra: list[Extra] | None = None
-    prompt: str | None = None
+    prompt: Any = None
     n_predict: int | None = None
     stop: Annotated[Texts, Field(max_length=_MAX_STOPS)] = []
     temperature: float | None = None
@@ -77,7 +77,7 @@ class StreamOptions(_Body):
 class CompletionBody(_Body):
     """`POST /v1/completions` of OpenAI."""
 
-    prompt: Annotated[Texts, Field(max_length=_MAX_PROMPTS)] = []
+    prompt: Any = None
     suffix: str | None = None
     max_tokens: int | None = None
     temperature: float | None = None
@@ -95,7 +95,7 @@ class CompletionBody(_Body):
 class HolesBody(_Body):
     """`POST /v1/holes`: the texts around the holes, each hole's tokens (null: as many as the model chooses)."""
 
-    parts: Annotated[list[str], Field(min_length=2, max_length=_MAX_PROMPTS)]
+    parts: Annotated[list[str], Field(min_length=2, max_length=MAX_PROMPTS)]
     lengths: list[Annotated[int, Field(ge=1)] | None] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
     order: Literal["most_certain", "left_to_right"] | list[int] | None = None

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from pipeline.editor.asking import Stream, answers, sampling_of
 from pipeline.editor.bodies import InfillBody, as_bytes, checked
 from pipeline.editor.events import EventStream
+from pipeline.editor.prompts import prompt_of
 from pretrain.inference.shared_writing import Answer, TextRequest
 from pretrain.inference.worker import Worker
 
@@ -23,7 +24,8 @@ _STOP_TYPES = {"end": "eos", "stop": "word", "length": "limit"}
 async def infill(request: Request, worker: Worker, model_name: str, fields: dict[str, Any]) -> Response:
     """Answer the request."""
     body = checked(InfillBody, fields)
-    prefix = as_bytes(body.input_prefix, "input_prefix") + as_bytes(body.prompt or "", "prompt")
+    prompt = prompt_of("" if body.prompt is None else body.prompt, worker.model.tokenizer)
+    prefix = as_bytes(body.input_prefix, "input_prefix") + prompt.data
     most_tokens = worker.most_hole_tokens
     num_tokens = most_tokens if body.n_predict is None or body.n_predict < 0 else body.n_predict
     if num_tokens == 0:  # to warm up

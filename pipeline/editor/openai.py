@@ -16,6 +16,7 @@ from pipeline.editor.asking import Stream, answers, sampling_of, while_connected
 from pipeline.editor.bodies import MAX_SCANNED_BYTES, BodyError, CompletionBody, TabbyBody, as_bytes, checked
 from pipeline.editor.events import DONE, EventStream
 from pipeline.editor.log_probabilities import log_probabilities, scored_tokens
+from pipeline.editor.prompts import Prompt, prompts_of
 from pretrain.inference.shared_writing import Answer, TextRequest, WrittenToken
 from pretrain.inference.worker import Worker
 
@@ -41,7 +42,10 @@ async def tabby(request: Request, worker: Worker, fields: dict[str, Any]) -> Res
 
 async def complete(request: Request, worker: Worker, model_name: str, fields: dict[str, Any]) -> Response:
     """Answer a request of OpenAI's clients."""
-    completions = _Completions(worker, model_name, checked(CompletionBody, fields))
+    body = checked(CompletionBody, fields)
+    # In a thread, because millions of ids take long.
+    prompts = await asyncio.to_thread(prompts_of, body.prompt, worker.model.tokenizer)
+    completions = _Completions(worker, model_name, body, prompts)
     await completions.score_prompts(request)
     if completions.body.stream:
         return await completions.stream(request)
@@ -51,7 +55,9 @@ async def complete(request: Request, worker: Worker, model_name: str, fields: di
 class _Completions:
     """One request: its texts in the order of prompts and samples."""
 
-    def __init__(self, worker: Worker, model_name: str, body: CompletionBody) -> None:
+    def __init__(
+        self, worker: Worker, model_name: str, body: CompletionBody, prompts: Sequence[Prompt]
+    ) -> None:
         self.body, self._worker = body, worker
         self._head = {
             "id": f"cmpl-{uuid.uuid4().hex}",
@@ -60,10 +66,8 @@ class _Completions:
             "model": model_name,
         }
         self._num_samples = body.n or 1
-        if not body.prompt:
-            raise BodyError(400, "prompt: give a text, or a list of texts")
-        self._prompts = [as_bytes(one, "prompt") for one in body.prompt]
-        self._wanted = [self._request(one) for one in self._prompts] if self._max_tokens() else []
+        self._prompts = prompts
+        self._wanted = [self._request(one.data) for one in self._prompts] if self._max_tokens() else []
         self._prompt_tokens: list[Sequence[WrittenToken]] = [() for _ in self._prompts]
 
     def _max_tokens(self) -> int:
@@ -92,13 +96,13 @@ class _Completions:
         if not self.body.echo or self.body.logprobs is None:
             return
         model = self._worker.model
-        if sum(map(len, self._prompts)) > MAX_SCANNED_BYTES:
+        if sum(len(one.data) for one in self._prompts) > MAX_SCANNED_BYTES:
             limit = MAX_SCANNED_BYTES >> 10
             raise BodyError(413, f"prompt: longer than {limit} KiB, which is too much for logprobs with echo")
         num_alternatives = self.body.logprobs
         scoring = self._worker.call(
             lambda serve_others: [
-                scored_tokens(model, one, num_alternatives, serve_others) for one in self._prompts
+                scored_tokens(model, one.data, num_alternatives, serve_others) for one in self._prompts
             ]
         )
         self._prompt_tokens = await while_connected(request, asyncio.wrap_future(scoring))
@@ -111,7 +115,7 @@ class _Completions:
 
     def _response(self, found: Sequence[Answer]) -> Response:
         choices = []
-        for number, prompt in enumerate(self.body.prompt):
+        for number, prompt in enumerate(self._prompts):
             for sample in range(self._num_samples):
                 text, finish = "", "length"
                 tokens: Sequence[WrittenToken] = ()
@@ -122,9 +126,9 @@ class _Completions:
                 shown = [*self._prompt_tokens[number], *tokens]
                 choices.append(
                     {
-                        "text": prompt + text if self.body.echo else text,
+                        "text": prompt.text + text if self.body.echo else text,
                         "index": number * self._num_samples + sample,
-                        "logprobs": self._logprobs(shown, 0 if self.body.echo else len(prompt)),
+                        "logprobs": self._logprobs(shown, 0 if self.body.echo else len(prompt.text)),
                         "finish_reason": finish,
                     }
                 )
@@ -137,12 +141,12 @@ class _Completions:
         return EventStream(self._events(stream), stream.cancel)
 
     async def _events(self, stream: Stream) -> AsyncIterator[dict[str, Any] | str]:
-        num_characters = [len(prompt) for prompt in self.body.prompt for _ in range(self._num_samples)]
+        num_characters = [len(prompt.text) for prompt in self._prompts for _ in range(self._num_samples)]
         if self.body.echo:
             for index in range(len(num_characters)):
                 number = index // self._num_samples
-                prompt = self.body.prompt[number]
-                yield self._chunk(index, prompt, self._logprobs(self._prompt_tokens[number], 0))
+                prompt = self._prompts[number]
+                yield self._chunk(index, prompt.text, self._logprobs(self._prompt_tokens[number], 0))
         async for new in stream.texts():
             index = new.request * self._num_samples + new.sample
             yield self._chunk(index, new.text, self._logprobs(new.tokens, num_characters[index]))
@@ -170,7 +174,7 @@ class _Completions:
             num_read = sum(one.num_prompt_tokens for one in found)
         else:
             tokenizer = self._worker.model.tokenizer
-            num_read = sum(len(tokenizer.encode_bytes(one)) + 1 for one in self._prompts)
+            num_read = sum(len(tokenizer.encode_bytes(one.data)) + 1 for one in self._prompts)
         num_written = sum(text.completion.num_tokens for one in found for text in one.texts)
         return {
             "prompt_tokens": num_read,

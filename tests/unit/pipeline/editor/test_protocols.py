@@ -122,6 +122,40 @@ def test_completion_samples_as_the_model_does_for_every_prompt(server: Server) -
     assert len(set(expected)) > 2
 
 
+def test_token_ids_are_the_text_that_they_spell(server: Server) -> None:
+    ids = [server.lm.tokenizer.encode(text).tolist() for text in (PREFIX, "x = \u20ac")]
+    forms = {
+        "texts": [PREFIX, "x = \u20ac"],
+        "ids": ids,
+        "mixed": [[PREFIX[:7], *server.lm.tokenizer.encode(PREFIX[7:]).tolist()], [*ids[1][:-1], ids[1][-1]]],
+    }
+    options = {"max_tokens": 5, "temperature": 0, "echo": True, "logprobs": 1}
+    answers = [server.post("/v1/completions", {**options, "prompt": one}) for one in forms.values()]
+    for answer in answers[1:]:
+        assert (answer["choices"], answer["usage"]) == (answers[0]["choices"], answers[0]["usage"])
+    assert answers[0]["usage"]["prompt_tokens"] == sum(map(len, ids)) + 2  # each with an <eod> before it
+    (alone,) = server.post("/v1/completions", {**options, "prompt": ids[0]})["choices"]
+    assert alone["text"] == answers[0]["choices"][0]["text"]
+    (alone,) = server.post("/v1/completions", {**options, "prompt": [PREFIX[:7], *ids[1]]})["choices"]
+    assert alone["text"].startswith(PREFIX[:7] + "x = \u20ac")
+    body = {"input_prefix": "a = 1\n", "input_suffix": SUFFIX, "n_predict": 5}
+    expected = server.post("/infill", {**body, "prompt": PREFIX})["content"]
+    assert server.post("/infill", {**body, "prompt": ids[0]})["content"] == expected
+    assert server.post("/infill", {**body, "prompt": ["", PREFIX[:9], PREFIX[9:]]})["content"] == expected
+
+
+def test_half_a_character_in_ids_is_read_and_shown_as_such(server: Server) -> None:
+    whole = server.lm.tokenizer.encode("x = \u20ac").tolist()
+    half = server.lm.tokenizer.decode_bytes(whole[:-1])
+    assert half.decode(errors="ignore").encode() != half
+    options = {"max_tokens": 3, "temperature": 0, "logprobs": 0}
+    (shown,) = server.post("/v1/completions", {**options, "prompt": whole[:-1], "echo": True})["choices"]
+    assert shown["text"].startswith("x = \ufffd")
+    (plain,) = server.post("/v1/completions", {**options, "prompt": whole[:-1]})["choices"]
+    assert plain["text"] == server.lm.complete(half, max_new_tokens=3)[0].text
+    assert plain["logprobs"]["text_offset"][0] == len("x = \ufffd")
+
+
 def test_completion_with_a_suffix_fills_the_hole(server: Server) -> None:
     body = {"prompt": PREFIX, "suffix": SUFFIX, "max_tokens": 10, "temperature": 0}
     (choice,) = server.post("/v1/completions", body)["choices"]
