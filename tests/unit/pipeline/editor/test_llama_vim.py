@@ -1,6 +1,7 @@
 """llama.vim in Vim in a terminal: what its user sees, and what is in the file once the suggestion is taken.
 
-The plug-in (ggml-org/llama.vim) is not part of this repository: LLAMA_VIM names its folder.
+The plug-in (ggml-org/llama.vim) is not part of this repository: it is in the folder that LLAMA_VIM names, else in
+`../shared/clients/llama.vim` beside the project.
 """
 
 import os
@@ -15,7 +16,7 @@ import pytest
 
 from tests.unit.pipeline.editor.conftest import CODE, Server
 
-PLUGIN = Path(os.environ.get("LLAMA_VIM", "nowhere"))
+PLUGIN = Path(os.environ.get("LLAMA_VIM") or Path(__file__).parents[5] / "shared" / "clients" / "llama.vim")
 LINES = CODE.splitlines()[:10]
 TOKENS = 6
 
@@ -25,7 +26,8 @@ pytestmark = [
         reason="vim, tmux or curl is not installed",
     ),
     pytest.mark.skipif(
-        not (PLUGIN / "autoload" / "llama.vim").is_file(), reason="LLAMA_VIM names no folder of llama.vim"
+        not (PLUGIN / "autoload" / "llama.vim").is_file(),
+        reason=f"{PLUGIN} is no folder of llama.vim (LLAMA_VIM may name another)",
     ),
 ]
 

@@ -7,6 +7,7 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import openai
 import pytest
 
 from pretrain.inference.sampling import Sampling
@@ -265,7 +266,6 @@ def test_curl_gets_an_answer(server: Server) -> None:
 
 
 def test_the_openai_package_gets_answers(server: Server) -> None:
-    openai = pytest.importorskip("openai", reason="the openai package is not installed")
     client = openai.OpenAI(base_url=f"http://127.0.0.1:{server.port}/v1", api_key="none")
     options = {"model": "tiny", "prompt": PREFIX, "suffix": SUFFIX, "max_tokens": 8, "temperature": 0}
     expected = infilled(server, PREFIX, SUFFIX, 8)
@@ -274,6 +274,8 @@ def test_the_openai_package_gets_answers(server: Server) -> None:
     assert len(answer.choices[0].logprobs.tokens) == answer.usage.completion_tokens
     chunks = list(client.completions.create(**options, stream=True))
     assert "".join(chunk.choices[0].text for chunk in chunks) == expected
+    ids = server.lm.tokenizer.encode(PREFIX).tolist()
+    assert client.completions.create(**{**options, "prompt": ids}).choices[0].text == expected
     assert [one.id for one in client.models.list()] == ["tiny"]
     with pytest.raises(openai.BadRequestError, match="temperature"):
         client.completions.create(**{**options, "temperature": -1})
