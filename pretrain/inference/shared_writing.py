@@ -14,14 +14,15 @@ from torch import Tensor
 
 from pretrain.inference.completion import Continuation, check_prompts, check_stops
 from pretrain.inference.earlier_documents import with_documents_before
-from pretrain.inference.generation import Writing
+from pretrain.inference.generation import Generated, Writing, log_probability
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.hole import Holes, Sides
 from pretrain.inference.infilling import HoleRequest, OpenFilling, place_lengths
 from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.open_choice import OpenChoice
 from pretrain.inference.results import Completion
 from pretrain.inference.sampling import GREEDY, Sampling, uniforms_of_lanes
-from pretrain.inference.text_stream import TextStream
+from pretrain.inference.text_stream import TextStart, TextStream
 from pretrain.inference.token_rules import TokenRules
 from pretrain.model.precision import at_least_float32
 
@@ -140,6 +141,8 @@ class SharedText:
             self._filling = self._opened(model, sides, cache)
             self.decoding, self.writing = self._filling.text, self._filling.writing
             room = request.max_new_tokens + 1
+        self._choice = None if request.suffix is None else self._opened_choice()
+        self._shown = [TextStart() for _ in range(request.num_samples)]
         self.token_B = torch.zeros(0, dtype=torch.int64)
         """The tokens of the last pass, which the next one writes."""
         self._num_prompt_tokens, self._num_reused = num_tokens, cache.num_reused - reused
@@ -155,14 +158,20 @@ class SharedText:
         return is_late or not self.writing.going
 
     def choose(self, logits_BV: Tensor) -> list[int]:
-        """Choose the next tokens; return the places of the lanes that go on, which alone are kept."""
+        """Choose the next tokens; return the places of the lanes that go on, which alone are kept.
+
+        Lanes of a hole whose filling cannot become the answer any more do not go on.
+        """
         lanes = self.writing.lanes
         token_B = self.writing.choose(logits_BV)
         if self._request.num_alternatives is not None:
             self._record(lanes, logits_BV, token_B)
-        if self._filling is None:
-            self._show(lanes)
         going = self.writing.going
+        if self._choice is None:
+            self._show(lanes)
+        else:
+            dropped = self._decide(self._choice, lanes, logits_BV, token_B)
+            going = [place for place in going if lanes[place] not in dropped]
         if len(going) < len(lanes):
             token_B = token_B[torch.tensor(going, dtype=torch.int64, device=token_B.device)]
             self.writing.keep(going)
@@ -171,16 +180,13 @@ class SharedText:
 
     def answer(self) -> Answer:
         """Return what is written, and call `on_new_text` with what was not shown yet."""
-        generated = self.writing.generated()
-        best = list(range(len(self._lanes))) if self._filling is None else self._filling.best()
         texts = []
-        for number in best:
-            if self._filling is not None and generated[number].ended:
-                self._lanes[number] = self._cut(self._lanes[number], generated[number].tokens)
-            lane = self._lanes[number]
+        for sample, (lane, generated) in enumerate(self._best()):
             lane.stream.close()
-            texts.append(WrittenText(Completion.of(generated[number], lane.stream), lane.tokens_of_text()))
-        self._show(best, is_last=True)
+            texts.append(WrittenText(Completion.of(generated, lane.stream), lane.tokens_of_text()))
+            if self._choice is not None:
+                lane.new_text = lane.stream.text[len(self._shown[sample].text) :]
+            self._show_lane(sample, lane, texts[-1].tokens, is_last=True)
         return Answer(
             tuple(texts),
             self._num_prompt_tokens,
@@ -188,6 +194,62 @@ class SharedText:
             self._sees_all,
             self._reading_s,
             time.perf_counter() - self._written_from,
+        )
+
+    def _best(self) -> list[tuple[_Lane, Generated]]:
+        """Return every sample's lane and tokens; those of a hole end where the best filling does."""
+        generated = self.writing.generated()
+        if self._filling is None or self._choice is None:
+            return list(zip(self._lanes, generated, strict=True))
+        found = []
+        for sample, best in enumerate(self._filling.best()):
+            chosen = self._choice.chosen(sample)
+            if chosen is None:  # time is up
+                found.append((self._lanes[best], generated[best]))
+                continue
+            one = generated[chosen.lane]
+            if chosen.is_cut:
+                tokens = tuple(self._choice.tokens(chosen.lane, chosen.num_tokens))
+                one = Generated(tokens, chosen.log_likelihood, ended=True)
+            lane = self._lanes[chosen.lane]
+            found.append((self._cut(lane, one.tokens) if one.ended else lane, one))
+        return found
+
+    def _decide(
+        self, choice: OpenChoice, lanes: Sequence[int], logits_BV: Tensor, token_B: Tensor
+    ) -> set[int]:
+        """Let the choice know the newest tokens, show what is final by now, and return the lanes that are dropped."""
+        end, going = self.writing.end, set(self.writing.going)
+        assert end is not None
+        scores = log_probability(logits_BV, token_B).tolist()
+        end_scores = log_probability(logits_BV, torch.full_like(token_B, end)).tolist()
+        for place, (lane, token) in enumerate(zip(lanes, token_B.tolist(), strict=True)):
+            over = None if place in going else "ended" if token == end else "stopped"
+            choice.add(lane, token, scores[place], end_scores[place], over)
+        dropped = choice.drop()
+        if self._on_new_text is not None and self._request.num_alternatives is None:
+            for sample, start in enumerate(self._shown):
+                if new := start.grown(choice.common(sample, self._data)):
+                    self._on_new_text(sample, new, ())
+        return dropped
+
+    def _data(self, lane: int, num_tokens: int | None) -> bytes:
+        """Return the text of a lane's first tokens, or as much of the lane's text as cannot change."""
+        if num_tokens is None or self._choice is None:
+            return self._lanes[lane].stream.final_data
+        return self._tokenizer.decode_bytes(self._choice.tokens(lane, num_tokens))
+
+    def _opened_choice(self) -> OpenChoice:
+        request = self._request
+        return OpenChoice(
+            [
+                place - 1
+                for place in place_lengths(request.max_new_tokens)
+                for _ in range(request.num_samples)
+            ],
+            request.num_samples,
+            may_cut=request.sampling.greedy,
+            always_ends=request.time_limit_s is None and not any(request.stop),
         )
 
     def _new_lane(self, request: TextRequest) -> _Lane:
@@ -245,13 +307,16 @@ class SharedText:
     def _bytes(self, token: int) -> bytes:
         return self._tokenizer.decode_bytes([token])
 
-    def _show(self, lanes: Sequence[int], is_last: bool = False) -> None:
-        """Call `on_new_text` for lanes with new text; the last time all of their tokens belong to it."""
+    def _show(self, lanes: Sequence[int]) -> None:
+        for number in lanes:
+            self._show_lane(number, self._lanes[number], self._lanes[number].tokens)
+
+    def _show_lane(
+        self, sample: int, lane: _Lane, tokens: Sequence[WrittenToken], is_last: bool = False
+    ) -> None:
+        """Call `on_new_text` if a lane has new text; the last time all of its tokens belong to it."""
         if self._on_new_text is None:
             return
-        for sample, number in enumerate(lanes) if self._filling is not None else ((n, n) for n in lanes):
-            lane = self._lanes[number]
-            tokens = lane.tokens_of_text() if is_last else lane.tokens
-            if lane.new_text or (is_last and len(tokens) > lane.num_shown):
-                self._on_new_text(sample, lane.new_text, tokens[lane.num_shown :])
-                lane.new_text, lane.num_shown = "", len(tokens)
+        if lane.new_text or (is_last and len(tokens) > lane.num_shown):
+            self._on_new_text(sample, lane.new_text, tokens[lane.num_shown :])
+            lane.new_text, lane.num_shown = "", len(tokens)

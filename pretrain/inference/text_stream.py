@@ -37,6 +37,11 @@ class TextStream:
         self._emit(len(self.data) if found else len(self.data) - self._held_back())
         return bool(found)
 
+    @property
+    def final_data(self) -> bytes:
+        """The bytes so far that no later token can take back."""
+        return self.data[: self._emitted_bytes]
+
     def close(self) -> None:
         """Emit the text that was held back, after the last token."""
         self._emit(len(self.data), final=True)
@@ -57,3 +62,19 @@ class TextStream:
         self.text += new
         if new and self._on_text is not None:
             self._on_text(new)
+
+
+class TextStart:
+    """The beginning of a text, known ever further: `text` has its whole characters."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._num_bytes = 0
+        self.text = ""
+
+    def grown(self, data: bytes) -> str:
+        """Return the characters that are new; `data` begins with what was given before, or is a beginning of it."""
+        new = self._decoder.decode(data[self._num_bytes :])
+        self._num_bytes = max(self._num_bytes, len(data))
+        self.text += new
+        return new

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from cluster.errors import UserError
 from data_prep.finished.prepared import PreparedCorpus
 from pretrain.inference.history import HistoryCache
 from pretrain.inference.language_model import PermutationLM
+from pretrain.inference.open_choice import OpenChoice
 from pretrain.inference.sampling import GREEDY, Sampling
 from pretrain.inference.shared_writing import Answer, TextRequest
 from pretrain.inference.worker import BusyError, Worker
@@ -314,3 +316,36 @@ def test_a_long_call_serves_others_and_ends_when_nobody_waits(
 
 def test_greedy_is_the_default() -> None:
     assert TextRequest(b"x", None, 1).sampling == GREEDY
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "sampled"])
+@pytest.mark.parametrize("others", [{}, {"stop": [b"return", b")"]}, {"time_limit_s": 1000.0}], ids=str)
+def test_a_hole_shows_what_is_final_before_its_end(
+    exact_lm: PermutationLM, worker: Worker, sampling: Sampling, others: dict[str, Any]
+) -> None:
+    num_parts = 0
+    for number in range(30):
+        at = 37 * number
+        shown: list[str] = []
+        wanted = filling(LONG[:at], LONG[at + 20 :], sampling=sampling, **others)
+        answer = worker.submit(wanted, lambda *new, to=shown: to.append(new[1])).result(60)
+        if "stop" not in others:
+            assert_same(answer, alone(exact_lm, wanted))
+        assert "".join(shown) == answer.texts[0].completion.text
+        num_parts += len(shown)
+    assert num_parts > 35
+
+
+def test_lanes_that_cannot_win_are_not_written_to_their_end(
+    exact_lm: PermutationLM, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [filling(LONG[: 37 * number], LONG[37 * number + 20 :]) for number in range(12)]
+    num_passes = []
+    for drops in (True, False):
+        if not drops:
+            monkeypatch.setattr(OpenChoice, "drop", lambda _: set())
+        before = worker.num_passes
+        for one in wanted:
+            assert_same(worker.submit(one).result(60), alone(exact_lm, one))
+        num_passes.append(worker.num_passes - before)
+    assert num_passes[0] < num_passes[1]
