@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cluster.errors import UserError
 from pipeline.editor.asking import ClientGoneError
-from pipeline.editor.bodies import BodyError, read_body
+from pipeline.editor.bodies import BodyError, one_line, read_body
 from pipeline.editor.corpus import CorpusSearch
 from pipeline.editor.events import error_body
 from pipeline.editor.llama import infill
@@ -175,7 +175,7 @@ class _Handlers:
 
 
 def _error(status: int, message: str, headers: dict[str, str] | None = None) -> Response:
-    return JSONResponse(error_body(status, message), status, headers)
+    return JSONResponse(error_body(status, one_line(message)), status, headers)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -187,7 +187,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 async def _body_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, BodyError)
     # What a client still sends is not read.
-    return _error(error.status, str(error), {"Connection": "close"} if error.status == 413 else None)
+    return _error(error.status, str(error), {"Connection": "close"} if error.status in (408, 413) else None)
 
 
 async def _user_error(_request: Request, error: Exception) -> Response:

@@ -3,7 +3,9 @@
 Fields that are not named here are ignored, as llama.cpp does. `prompt` is read by `prompts.py`.
 """
 
+import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -15,8 +17,10 @@ MAX_HOLES_BYTES = 1 << 20
 _MAX_DISCARDED_BYTES = 256 << 20
 MAX_PROMPTS = 64
 _MAX_STOPS = 64
+_MAX_STOP = 1000
 _MAX_ALTERNATIVES = 20
 _MAX_TOP_LINES = 20
+_CHUNK_S = 30.0
 _MAX_LINE = 300
 _MAX_SOUGHT = 1000
 
@@ -29,13 +33,27 @@ class BodyError(Exception):
         self.status = status
 
 
+def json_kind(value: Any) -> str:
+    """Return what a message calls a value that is of a wrong kind."""
+    return "null" if value is None else f"a JSON {type(value).__name__}"
+
+
+def one_line(text: str) -> str:
+    """Return a message as one line that is not too long."""
+    return " ".join(text.split())[:_MAX_LINE]
+
+
 def _as_list(value: Any) -> Any:
     if value is None:
         return []
     return [value] if isinstance(value, str) else value
 
 
-Texts = Annotated[list[str], BeforeValidator(_as_list)]
+_StopTexts = Annotated[
+    list[Annotated[str, Field(max_length=_MAX_STOP)]],
+    BeforeValidator(_as_list),
+    Field(max_length=_MAX_STOPS),
+]
 
 
 class _Body(BaseModel):
@@ -57,7 +75,7 @@ class InfillBody(_Body):
     input_extra: list[Extra] | None = None
     prompt: Any = None
     n_predict: int | None = None
-    stop: Annotated[Texts, Field(max_length=_MAX_STOPS)] = []
+    stop: _StopTexts = []
     temperature: float | None = None
     top_k: int | None = None
     top_p: float | None = None
@@ -84,7 +102,7 @@ class CompletionBody(_Body):
     top_k: int | None = None
     top_p: float | None = None
     n: Annotated[int, Field(ge=1)] | None = None
-    stop: Annotated[Texts, Field(max_length=_MAX_STOPS)] = []
+    stop: _StopTexts = []
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     logprobs: Annotated[int, Field(ge=0, le=_MAX_ALTERNATIVES)] | None = None
@@ -146,7 +164,7 @@ async def read_body(request: Request) -> dict[str, Any]:
         if length.isdecimal() and int(length) > MAX_BODY_BYTES:
             raise too_large
     kept, num_bytes = bytearray(), 0
-    async for chunk in request.stream():
+    async for chunk in _in_time(request.stream()):
         num_bytes += len(chunk)
         if num_bytes <= MAX_BODY_BYTES:
             kept += chunk
@@ -158,10 +176,21 @@ async def read_body(request: Request) -> dict[str, Any]:
     try:
         found = json.loads(kept.decode())
     except (ValueError, RecursionError) as error:
-        raise BodyError(400, f"the body is no JSON ({_one_line(str(error))})") from None
+        raise BodyError(400, f"the body is no JSON ({one_line(str(error))})") from None
     if not isinstance(found, dict):
-        raise BodyError(400, f"the body is a JSON {type(found).__name__}, not an object")
+        raise BodyError(400, f"the body is {json_kind(found)}, not an object")
     return found
+
+
+async def _in_time(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the chunks. Raises BodyError when one does not come in time, so that nobody occupies connections."""
+    while True:
+        try:
+            yield await asyncio.wait_for(anext(chunks), _CHUNK_S)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise BodyError(408, f"nothing more of the body came for {_CHUNK_S:g} s: send it again") from None
 
 
 def checked(kind: type[_Wanted], fields: dict[str, Any]) -> _Wanted:
@@ -171,7 +200,7 @@ def checked(kind: type[_Wanted], fields: dict[str, Any]) -> _Wanted:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         place = ".".join(map(str, first["loc"]))
-        raise BodyError(400, _one_line(f"{place}: {first['msg']}")) from None
+        raise BodyError(400, one_line(f"{place}: {first['msg']}")) from None
 
 
 def as_bytes(text: str, name: str) -> bytes:
@@ -180,7 +209,3 @@ def as_bytes(text: str, name: str) -> bytes:
         return text.encode()
     except UnicodeEncodeError as error:
         raise BodyError(400, f"{name}: character {error.start} is half of a surrogate pair") from None
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())[:_MAX_LINE]

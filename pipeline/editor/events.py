@@ -8,8 +8,10 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from cluster.errors import UserError
+from pipeline.editor.bodies import one_line
 
 DONE = "[DONE]"
+_FEW = 100
 
 
 class EventStream(StreamingResponse):
@@ -35,14 +37,23 @@ async def _lines(events: AsyncIterator[dict[str, Any] | str]) -> AsyncIterator[s
         async for event in events:
             yield _line(event if isinstance(event, str) else _json(event))
     except UserError as error:
-        yield _line(_json(error_body(400, str(error))))
+        yield _line(_json(error_body(400, one_line(str(error)))))
 
 
 def _line(text: str) -> str:
     return f"data: {text}\n\n"
 
 
-def _json(event: dict[str, Any]) -> str:
+def json_in_pieces(value: Any) -> str:
+    """Return JSON of a large value, which a thread makes without stopping the others."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_json(key)}:{json_in_pieces(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_in_pieces, value) if len(value) < _FEW else map(_json, value)) + "]"
+    return _json(value)
+
+
+def _json(event: Any) -> str:
     return json.dumps(event, separators=(",", ":"))
 
 

@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from pipeline.editor.asking import Stream, answers, sampling_of, while_connected
 from pipeline.editor.bodies import MAX_SCANNED_BYTES, BodyError, CompletionBody, TabbyBody, as_bytes, checked
-from pipeline.editor.events import DONE, EventStream
+from pipeline.editor.events import DONE, EventStream, json_in_pieces
 from pipeline.editor.log_probabilities import log_probabilities, scored_tokens
 from pipeline.editor.prompts import Prompt, prompts_of
 from pretrain.inference.shared_writing import Answer, TextRequest, WrittenToken
@@ -111,9 +111,10 @@ class _Completions:
         """Return all texts at once."""
         found = await answers(request, self._worker, self._wanted)
         # In a thread, because long prompts with log-probabilities take seconds.
-        return await asyncio.to_thread(self._response, found)
+        answer = await asyncio.to_thread(lambda: json_in_pieces(self._whole(found)))
+        return Response(answer, media_type="application/json")
 
-    def _response(self, found: Sequence[Answer]) -> Response:
+    def _whole(self, found: Sequence[Answer]) -> dict[str, Any]:
         choices = []
         for number, prompt in enumerate(self._prompts):
             for sample in range(self._num_samples):
@@ -132,7 +133,7 @@ class _Completions:
                         "finish_reason": finish,
                     }
                 )
-        return JSONResponse({**self._head, "choices": choices, "usage": self._usage(found)})
+        return {**self._head, "choices": choices, "usage": self._usage(found)}
 
     async def stream(self, request: Request) -> Response:
         """Return the texts as they are written."""
@@ -144,9 +145,7 @@ class _Completions:
         num_characters = [len(prompt.text) for prompt in self._prompts for _ in range(self._num_samples)]
         if self.body.echo:
             for index in range(len(num_characters)):
-                number = index // self._num_samples
-                prompt = self._prompts[number]
-                yield self._chunk(index, prompt.text, self._logprobs(self._prompt_tokens[number], 0))
+                yield await asyncio.to_thread(self._echo, index)
         async for new in stream.texts():
             index = new.request * self._num_samples + new.sample
             yield self._chunk(index, new.text, self._logprobs(new.tokens, num_characters[index]))
@@ -159,6 +158,11 @@ class _Completions:
         if self.body.stream_options is not None and self.body.stream_options.include_usage:
             yield {**self._head, "choices": [], "usage": self._usage(found)}
         yield DONE
+
+    def _echo(self, index: int) -> str:
+        number = index // self._num_samples
+        logprobs = self._logprobs(self._prompt_tokens[number], 0)
+        return json_in_pieces(self._chunk(index, self._prompts[number].text, logprobs))
 
     def _chunk(
         self, index: int, text: str, logprobs: dict[str, Any] | None, finish: str | None = None

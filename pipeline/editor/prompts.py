@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any
 
 from data_prep.tokenizer import CodeTokenizer
-from pipeline.editor.bodies import MAX_PROMPTS, BodyError, as_bytes
+from pipeline.editor.bodies import MAX_PROMPTS, BodyError, as_bytes, json_kind
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def prompt_of(value: Any, tokenizer: CodeTokenizer, name: str = "prompt") -> Pro
     if isinstance(value, str):
         return Prompt(as_bytes(value, name), value)
     if not isinstance(value, list):
-        raise BodyError(400, f"{name}: give a text or a list of token ids, got {_kind(value)}")
+        raise BodyError(400, f"{name}: give a text or a list of token ids, got {json_kind(value)}")
     pieces = []
     for kind, run in groupby(value, type):
         if kind is int:
@@ -36,7 +36,7 @@ def prompt_of(value: Any, tokenizer: CodeTokenizer, name: str = "prompt") -> Pro
         elif kind is str:
             pieces.append(as_bytes("".join(run), name))
         else:
-            raise BodyError(400, f"{name}: a list has token ids and texts, got {_kind(next(run))}")
+            raise BodyError(400, f"{name}: a list has token ids and texts, got {json_kind(next(run))}")
     data = b"".join(pieces)
     return Prompt(data, data.decode(errors="replace"))
 
@@ -61,7 +61,3 @@ def _decoded(ids: Sequence[int], tokenizer: CodeTokenizer, name: str) -> bytes:
             shown = str(one) if abs(one) < 1 << 64 else "a number of more than 64 bits"
             raise BodyError(400, f"{name}: the model has tokens 0 to {tokenizer.vocab_size - 1}, got {shown}")
     return tokenizer.decode_bytes(ids)
-
-
-def _kind(value: Any) -> str:
-    return "null" if value is None else f"a JSON {type(value).__name__}"

@@ -38,8 +38,10 @@ def _nearest(
 ) -> list[NDArray[np.int64]]:
     """Return the tokens of the last documents that have `num_tokens` together, all if there are fewer."""
     rows: list[NDArray[np.int64]] = []
+    most_bytes = num_tokens * int(tokenizer.token_bytes.max())
     for text in reversed([text for text in documents if text]):
         if sum(map(len, rows)) >= num_tokens:
             break
-        rows.append(tokenizer.encode_bytes(text).astype(np.int64))
+        # Of a very long text the beginning is out of reach too, however few tokens it has.
+        rows.append(tokenizer.encode_bytes(text[-most_bytes:]).astype(np.int64))
     return rows[::-1]

@@ -50,10 +50,13 @@ class TextStream:
         """Return the number of bytes at the end that may be the beginning of a stop string."""
         longest = 0
         for one in self._stop:
-            for length in range(min(len(one) - 1, len(self.data)), longest, -1):
-                if self.data.endswith(one[:length]):
-                    longest = length
+            end = self.data[max(0, len(self.data) - len(one) + 1) :]
+            place = end.find(one[:1])
+            while 0 <= place < len(end) - longest:
+                if one.startswith(end[place:]):
+                    longest = len(end) - place
                     break
+                place = end.find(one[:1], place + 1)
         return longest
 
     def _emit(self, end_bytes: int, final: bool = False) -> None:

@@ -32,6 +32,7 @@ class ByteTokenizer:
     """A token is a byte."""
 
     eod_id = EOD
+    token_bytes = np.ones(256, dtype=np.int64)
 
     def encode_bytes(self, data: bytes) -> NDArray[np.uint8]:
         return np.frombuffer(data, dtype=np.uint8)
@@ -149,7 +150,7 @@ def test_the_cache_serves_texts_with_more_documents_behind_the_same_beginning() 
 def test_documents_out_of_reach_are_left_out_and_change_nothing() -> None:
     decoder = Decoder(small_model(segment_encodings=True), SEGMENT)
     reach = (decoder.reach_segments + 1) * SEGMENT
-    near = document(1, reach)
+    near = document(1, 2 * reach)
     kept = sides_of(decoder, [document(2, 9), near], 3, 3)
     assert len(kept.prefix) == 1 + reach + 1 + 3
     with_one = filled(decoder, kept)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipeline.editor import bodies
 from pipeline.editor.bodies import MAX_BODY_BYTES
 from pretrain.inference.language_model import PermutationLM
 from tests.unit.pipeline.editor.conftest import CODE, Server, running
@@ -27,6 +28,10 @@ BAD: list[tuple[str, Any, int, str]] = [
     ("/infill", {"n_predict": True}, 400, "n_predict: Input should be a valid integer"),
     ("/infill", {"stop": [1]}, 400, "stop.0: Input should be a valid string"),
     ("/infill", {"stop": ["x"] * 65}, 400, "stop: Value should have at most 64 items"),
+    ("/infill", {"stop": ["x" * 1001]}, 400, "stop.0: String should have at most 1000 characters"),
+    ("/infill", b"null", 400, "the body is null, not an object"),
+    ("/v1/holes", {"parts": ["x", "y"], "max_tokens": 10**400}, 400, "a hole of 1000000"),
+    ("/v1/completions", {"prompt": "x", "n": 10**400}, 400, "1000000"),
     ("/infill", {"input_extra": {}}, 400, "input_extra: Input should be a valid list"),
     ("/infill", b'{"input_extra": [{"text": "\\udfff"}]}', 400, "input_extra: character 0 is half"),
     ("/infill", {"response_fields": "content"}, 400, "response_fields: Input should be a valid list"),
@@ -165,6 +170,19 @@ def test_a_hundred_megabytes_are_refused_without_being_kept(server: Server, expe
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"larger than 8 MiB" in answer
     assert MAX_BODY_BYTES == 8 << 20
+    assert server.post("/v1/completions", GOOD)["choices"]
+
+
+def test_an_upload_that_stalls_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "_CHUNK_S", 0.1)
+    head = b"POST /infill HTTP/1.1\r\nHost: 127.0.0.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=60) as connection:
+        connection.sendall(head + b'5\r\n{"a":\r\n')
+        answer = b""
+        while part := connection.recv(1 << 16):
+            answer += part
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"nothing more of the body came for 0.1 s" in answer
     assert server.post("/v1/completions", GOOD)["choices"]
 
 

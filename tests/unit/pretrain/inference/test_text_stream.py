@@ -38,6 +38,17 @@ def test_what_is_emitted_is_the_text_before_the_first_stop_string(text: str, sto
     assert stream.data == wanted.encode()
 
 
+@given(st.binary(max_size=20).map(lambda data: bytes(97 + byte % 2 for byte in data)), st.data())
+def test_no_more_is_held_back_than_may_become_a_stop_string(data: bytes, drawn: st.DataObject) -> None:
+    stop = drawn.draw(st.lists(st.sampled_from([b"ab", b"aab", b"abab", b"bbbba", b"abbabb"]), max_size=3))
+    stream = TextStream(ByteTokenizer(), stop)  # type: ignore[arg-type]
+    for number, byte in enumerate(data, 1):
+        if stream.add(byte):
+            return
+        held = max((n for one in stop for n in range(len(one)) if data[:number].endswith(one[:n])), default=0)
+        assert stream.final_data == data[: number - held]
+
+
 def test_a_character_is_emitted_when_it_is_whole() -> None:
     reported: list[str] = []
     stream = TextStream(ByteTokenizer(), on_text=reported.append)  # type: ignore[arg-type]
