@@ -89,6 +89,7 @@ class _Completions:
             num_samples=self._num_samples,
             stop=[as_bytes(one, "stop") for one in body.stop if one],
             num_alternatives=body.logprobs,
+            group=str(self._head["id"]),
         )
 
     async def score_prompts(self, request: Request) -> None:

@@ -34,6 +34,7 @@ class TextRequest:
     A text ends before a `stop` text, after `max_new_tokens`, where the model ends it, or when `time_limit_s` have
     passed since its first token. `num_alternatives` asks for every token's log-probability and for so many of the most
     likely tokens in its place. `reuses_history`: what was read of other texts that begin alike is not read again.
+    Requests of one `group` take turns with those of others when they wait.
     `documents_before`: texts to read before one with a suffix, the nearest last (see `with_documents_before`).
     """
 
@@ -47,6 +48,7 @@ class TextRequest:
     time_limit_s: float | None = None
     reuses_history: bool = True
     documents_before: Sequence[bytes] = ()
+    group: str = ""
 
     @property
     def num_lanes(self) -> int:

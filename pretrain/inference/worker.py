@@ -54,7 +54,7 @@ def pausing(model: PermutationLM, serve_others: ServeOthers) -> PermutationLM:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Waiting:
     future: "Future[Any]"
     request: TextRequest
@@ -95,6 +95,7 @@ class Worker:
         self._calls: deque[_Call] = deque()
         self._active: list[_Active] = []
         self._changed = threading.Condition()
+        self._last_group = ""
         self._is_closed = False
         self._thread = threading.Thread(target=self._serve, name="model", daemon=True)
         self._thread.start()
@@ -160,9 +161,7 @@ class Worker:
         with self._changed:
             if len(queue) >= self.max_waiting:
                 # Those that nobody waits for any more make room.
-                kept = [one for one in queue if not one.future.cancelled()]
-                queue.clear()
-                queue.extend(kept)
+                _forget_cancelled(queue)
             if len(queue) >= self.max_waiting:
                 raise BusyError(f"{self.max_waiting} requests are waiting already: ask again later")
             queue.append(entry)
@@ -250,13 +249,18 @@ class Worker:
 
     def _next(self, num_opened: int) -> _Waiting | None:
         with self._changed:
-            while self._waiting and self._waiting[0].future.cancelled():
-                self._waiting.popleft()
+            _forget_cancelled(self._waiting)
             if not self._waiting:
                 return None
-            if self._lanes.num_used + num_opened + self._waiting[0].request.num_lanes > self.max_lanes:
+            # So a request for many texts does not hold up those that come after it.
+            last = self._last_group
+            others = (one for one in self._waiting if not last or one.request.group != last)
+            found = next(others, self._waiting[0])
+            if self._lanes.num_used + num_opened + found.request.num_lanes > self.max_lanes:
                 return None
-            return self._waiting.popleft()
+            self._waiting.remove(found)
+            self._last_group = found.request.group
+            return found
 
     def _choose_alone(self, one: _Active, logits_BV: torch.Tensor) -> bool:
         """Choose the next tokens of a text that has no slot; return whether it goes on."""
@@ -330,6 +334,13 @@ class Worker:
             self._lanes.keep(one.slot, going)
             one.text.decoding.forget(torch.tensor(going, device=logits_BV.device))
         self._lanes.put(one.slot, one.text.token_B)
+
+
+def _forget_cancelled(queue: deque[_Queued]) -> None:
+    if any(one.future.cancelled() for one in queue):
+        kept = [one for one in queue if not one.future.cancelled()]
+        queue.clear()
+        queue.extend(kept)
 
 
 def _finish(future: "Future[Any]", result: Any) -> None:

@@ -349,3 +349,22 @@ def test_lanes_that_cannot_win_are_not_written_to_their_end(
             assert_same(worker.submit(one).result(60), alone(exact_lm, one))
         num_passes.append(worker.num_passes - before)
     assert num_passes[0] < num_passes[1]
+
+
+def test_a_request_for_many_texts_takes_turns_with_others(exact_lm: PermutationLM) -> None:
+    worker = Worker(exact_lm, max_lanes=1)
+    try:
+        begun = threading.Event()
+        endless = worker.submit(continuation("x = ", 100_000), lambda *_: begun.set())
+        assert begun.wait(60)
+        ended: list[str] = []
+        groups = ["many"] * 4 + ["a", "b"]
+        futures = [worker.submit(continuation("y", 2, group=group)) for group in groups]
+        for group, future in zip(groups, futures, strict=True):
+            future.add_done_callback(lambda _, group=group: ended.append(group))  # type: ignore[misc]
+        endless.cancel()
+        for future in futures:
+            future.result(60)
+        assert ended == ["many", "a", "many", "b", "many", "many"]
+    finally:
+        worker.close()
