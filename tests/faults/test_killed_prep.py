@@ -116,7 +116,7 @@ def kill_a_busy_worker(driver: int) -> int:
             name = " ".join(child.cmdline())
         except psutil.Error:
             continue
-        if name.startswith("ray::run_with_checksum"):
+        if name.startswith("ray::_run_task"):
             child.kill()
             return 1
     return 0
