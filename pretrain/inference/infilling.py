@@ -55,12 +55,17 @@ class _Options:
 
     def rated(self, log_likelihood: float, num_chosen: int) -> float:
         """Return the score of so many tokens, the end included."""
-        return float(log_likelihood / max(1, num_chosen) ** self.length_power)
+        return rated(log_likelihood, num_chosen, self.length_power)
 
     @property
     def cut_by(self) -> Rating | None:
         """The rating by which a filling of unknown length may be cut; a sample is none any longer if it is cut."""
         return self.rated if self.rules.end is not None and self.sampling.greedy else None
+
+
+def rated(log_likelihood: float, num_chosen: int, length_power: float = HOLE_LENGTH_POWER) -> float:
+    """Return the score by which fillings of different lengths are compared, of so many tokens with the end."""
+    return float(log_likelihood / max(1, num_chosen) ** length_power)
 
 
 def fill_known_length(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pretrain.inference.infilling import HOLE_LENGTH_POWER
+from pretrain.inference.infilling import rated
 
 _ROUNDING = 1e-6
 """How much ratings may be wrong."""
@@ -64,7 +64,7 @@ class OpenChoice:
             return
         one.scores.append(score)
         log_likelihood = math.fsum(one.scores)
-        rating = _rated(log_likelihood, len(one.scores))
+        rating = rated(log_likelihood, len(one.scores))
         if over == "stopped":
             one.tokens.append(token)
             one.state = "stopped"
@@ -75,7 +75,7 @@ class OpenChoice:
 
     def _offer(self, one: _Lane, scores: Sequence[float]) -> None:
         log_likelihood = math.fsum(scores)
-        if (rating := _rated(log_likelihood, len(scores))) > one.rating:
+        if (rating := rated(log_likelihood, len(scores))) > one.rating:
             one.take(rating, len(one.tokens), log_likelihood)
 
     def drop(self) -> set[int]:
@@ -137,7 +137,7 @@ class OpenChoice:
         return self._always_ends and one.rating > -math.inf
 
     def _ceiling(self, one: _Lane) -> float:
-        return _rated(math.fsum(one.scores), one.limit + 1)
+        return rated(math.fsum(one.scores), one.limit + 1)
 
 
 def _common_beginning(texts: Sequence[bytes]) -> bytes:
@@ -147,8 +147,3 @@ def _common_beginning(texts: Sequence[bytes]) -> bytes:
         if one != other:
             return low[:place]
     return low
-
-
-def _rated(log_likelihood: float, num_tokens: int) -> float:
-    """Return the rating by which `fill_unknown_length` compares fillings."""
-    return float(log_likelihood / max(1, num_tokens) ** HOLE_LENGTH_POWER)

@@ -98,7 +98,7 @@ class DecodingSession:
 
     @torch.inference_mode()
     def set_documents(self, before_BC: Tensor) -> None:
-        """Say anew to which documents the columns in use belong, as in `Context`."""
+        """Set the documents that the columns in use belong to, as in `Context`."""
         self._before_BC[:, : self.num_columns] = before_BC
         self._columns_changed()
 

@@ -220,7 +220,7 @@ class SharedText:
     def _decide(
         self, choice: OpenChoice, lanes: Sequence[int], logits_BV: Tensor, token_B: Tensor
     ) -> set[int]:
-        """Let the choice know the newest tokens, show what is final by now, and return the lanes that are dropped."""
+        """Pass the newest tokens to the choice, show what is final by now, and return the lanes that are dropped."""
         end, going = self.writing.end, set(self.writing.going)
         assert end is not None
         scores = log_probability(logits_BV, token_B).tolist()
