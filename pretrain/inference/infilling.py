@@ -239,9 +239,10 @@ class OpenFilling:
         hole = Hole(request.sides, place_lengths(request.num_tokens))
         self.text = Holes(decoder, [hole], num_samples, cache)
         uniform_BT = _drawn([hole], [request.first_sample], self._options, decoder.model.device)
-        limits = [place - 1 for place in hole.place_tokens for _ in range(num_samples)]
+        self.limits = [place - 1 for place in hole.place_tokens for _ in range(num_samples)]
+        """The most tokens of every lane before the end."""
         self.writing = Writing(
-            limits,
+            self.limits,
             sampling,
             rules,
             uniform_BT,

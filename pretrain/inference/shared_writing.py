@@ -143,7 +143,7 @@ class SharedText:
             self._filling = self._opened(model, sides, cache)
             self.decoding, self.writing = self._filling.text, self._filling.writing
             room = request.max_new_tokens + 1
-        self._choice = None if request.suffix is None else self._opened_choice()
+        self._choice = None if self._filling is None else self._opened_choice(self._filling.limits)
         self._shown = [TextStart() for _ in range(request.num_samples)]
         self.token_B = torch.zeros(0, dtype=torch.int64)
         """The tokens of the last pass, which the next one writes."""
@@ -241,14 +241,10 @@ class SharedText:
             return self._lanes[lane].stream.final_data
         return self._tokenizer.decode_bytes(self._choice.tokens(lane, num_tokens))
 
-    def _opened_choice(self) -> OpenChoice:
+    def _opened_choice(self, limits: Sequence[int]) -> OpenChoice:
         request = self._request
         return OpenChoice(
-            [
-                place - 1
-                for place in place_lengths(request.max_new_tokens)
-                for _ in range(request.num_samples)
-            ],
+            limits,
             request.num_samples,
             may_cut=request.sampling.greedy,
             always_ends=request.time_limit_s is None and not any(request.stop),

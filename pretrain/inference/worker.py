@@ -202,8 +202,9 @@ class Worker:
 
         def serve_others() -> None:
             nonlocal served_s
-            end_s = time.perf_counter() + _OTHERS_S
-            if end_s - _OTHERS_S >= served_s + _CALL_S:
+            now_s = time.perf_counter()
+            if now_s >= served_s + _CALL_S:
+                end_s = now_s + _OTHERS_S
                 while (self._waiting or self._active) and not self._is_closed and time.perf_counter() < end_s:
                     self._round()
                 served_s = time.perf_counter()
